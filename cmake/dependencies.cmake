@@ -1,0 +1,26 @@
+# The header-only dependencies, from the system where it has them, else from their releases.
+include(FetchContent)
+
+function(prenorm_dependency name url)
+  find_package(${name} CONFIG QUIET)
+  if(NOT ${name}_FOUND)
+    message(STATUS "${name} is not installed here: fetching ${url}")
+    FetchContent_Declare(${name} URL ${url})
+    FetchContent_MakeAvailable(${name})
+    # Our warnings are for our own headers.
+    foreach(target IN LISTS ARGN)
+      get_target_property(includes ${target} INTERFACE_INCLUDE_DIRECTORIES)
+      set_property(TARGET ${target} APPEND PROPERTY INTERFACE_SYSTEM_INCLUDE_DIRECTORIES ${includes})
+    endforeach()
+  endif()
+endfunction()
+
+prenorm_dependency(nlohmann_json https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz
+                   nlohmann_json)
+if(PRENORM_APPS)
+  prenorm_dependency(CLI11 https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.4.2.tar.gz CLI11)
+endif()
+if(PRENORM_TESTS)
+  prenorm_dependency(Catch2 https://github.com/catchorg/Catch2/archive/refs/tags/v3.7.1.tar.gz)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+endif()

@@ -1,0 +1,7 @@
+# What our own targets compile with; never exported. -Werror comes with the presets only.
+add_library(prenorm_warnings INTERFACE)
+if(NOT MSVC)
+  target_compile_options(prenorm_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow)
+  # Error messages and assertions carry __FILE__: keep the path of the build machine out of the library.
+  target_compile_options(prenorm_warnings INTERFACE "-ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}/=")
+endif()

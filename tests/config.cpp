@@ -1,0 +1,94 @@
+#include "prenorm/config.h"
+
+#include <fstream>
+
+#include "catch.h"
+#include "prenorm/error.h"
+#include "throws.h"
+
+using prenorm::Error;
+using prenorm::ModelConfig;
+
+namespace {
+
+const std::string kMinimal = R"({"model_type": "prenorm", "version": 1, "vocab_size": 10,
+  "d_model": 64, "num_heads": 4, "num_layers": 2})";
+
+std::string with(const std::string& from, const std::string& to) {
+  std::string json = kMinimal;
+  return json.replace(json.find(from), from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("a configuration survives JSON") {
+  const ModelConfig config{.vocab_size = 100,
+                           .d_model = 48,
+                           .num_heads = 6,
+                           .num_layers = 3,
+                           .d_ff = 96,
+                           .dropout = 0.25,
+                           .attention_dropout = 0.125,
+                           .embedding_dropout = 0.5,
+                           .activation = prenorm::Activation::silu,
+                           .norm_placement = prenorm::NormPlacement::post,
+                           .norm_eps = 1e-12,
+                           .final_norm = true,
+                           .attention_bias = true,
+                           .feed_forward_bias = false,
+                           .position = prenorm::Position::learned,
+                           .max_positions = 33,
+                           .num_segments = 2,
+                           .embedding_norm = true,
+                           .head = prenorm::Head::sequence_first,
+                           .num_classes = 7};
+  CHECK(ModelConfig::from_json(config.to_json()) == config);
+}
+
+TEST_CASE("missing optional keys take the course's defaults") {
+  const ModelConfig expected{.vocab_size = 10, .d_model = 64, .num_heads = 4, .num_layers = 2};
+  CHECK(ModelConfig::from_json(kMinimal) == expected);
+  CHECK(expected.dropout == 0.1);
+  CHECK_FALSE(expected.attention_bias);
+  CHECK_FALSE(expected.final_norm.has_value());
+}
+
+TEST_CASE("a bad configuration is refused by the name of its field") {
+  const auto error = [](const std::string& json) { return message_of<Error>([&] { ModelConfig::from_json(json); }); };
+  CHECK(error(with("\"num_heads\": 4", "\"num_heads\": 10")) == "d_model 64 is not divisible by num_heads 10");
+  CHECK(error(with("\"vocab_size\": 10,", "")) == "vocab_size is missing");
+  CHECK(error(with("\"vocab_size\": 10", "\"vocab_size\": -1")) == "vocab_size is -1, not a positive number");
+  CHECK(error(with("\"vocab_size\": 10", "\"vocab_size\": 1.5")) == "vocab_size is 1.5, not a 64-bit integer");
+  CHECK(error(with("\"vocab_size\": 10", "\"vocab_size\": 18446744073709551615")) ==
+        "vocab_size is 18446744073709551615, not a 64-bit integer");
+  CHECK(error(with("\"version\": 1", "\"version\": 2")) == "version is 2; this program reads version 1");
+  CHECK(error(with("\"version\": 1", "\"colour\": 3, \"version\": 1")) == "unknown key \"colour\"");
+  CHECK(error(with("\"prenorm\"", "\"bert\"")) == "model_type is \"bert\", not \"prenorm\"");
+  CHECK(error(with("\"version\": 1", "\"activation\": \"tanh\", \"version\": 1")) ==
+        "activation is \"tanh\", not one of gelu, gelu_tanh, relu, silu");
+  CHECK(error(with("\"version\": 1", "\"dropout\": 1, \"version\": 1")) == "dropout is 1, not in [0, 1)");
+  CHECK(error(with("\"version\": 1", "\"head\": \"token\", \"version\": 1")) ==
+        "num_classes is 0, not a positive number");
+  CHECK(error("{").find("not valid JSON at byte") == 0);
+  CHECK(error("[]") == "the configuration is not a JSON object");
+  CHECK(error("{}") == "model_type is missing");
+}
+
+TEST_CASE("a configuration file is written whole or not at all") {
+  const auto folder = std::filesystem::temp_directory_path() / "prenorm_config_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto path = folder / "config.json";
+  const ModelConfig config{.vocab_size = 3};
+  config.save(path);
+  CHECK(ModelConfig::load(path) == config);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder), {}) == 1);
+
+  CHECK_THROWS_AS(config.save(folder / "missing" / "config.json"), Error);
+  std::ofstream(path) << "{}";
+  const std::string error = message_of<Error>([&] { ModelConfig::load(path); });
+  CHECK(error.find(path.string()) == 0);
+  CHECK(error.find("model_type is missing") != std::string::npos);
+  CHECK_THROWS_AS(ModelConfig::load(folder), Error);
+  std::filesystem::remove_all(folder);
+}
