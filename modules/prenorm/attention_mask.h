@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "prenorm/module.h"
+
+namespace prenorm {
+
+/// [1,1,T,T] bool: true where the key is not later than the query.
+Tensor causal_scores(std::int64_t length, torch::Device device);
+
+/// What attention may look at: one value for everything that hides keys from queries.
+///
+/// A bool mask is true where a query may attend, as in `scaled_dot_product_attention` and in the course; a floating
+/// mask is added to the scores (0 attends, -inf hides). A default mask hides nothing. Masks combine with `&`: a key is
+/// seen where every part shows it.
+///
+/// A query with nothing to attend to has attention weights of 0, and finite gradients. Positions past a sequence's
+/// length, where the mask knows lengths, are 0 in every output.
+class AttentionMask {
+ public:
+  AttentionMask() = default;
+
+  /// A dense mask, bool or floating: [T,T], [B,T,T], [B,1,T,T] or [B,H,T,T]; in four dimensions any of B, H and the
+  /// queries' T may be 1. An undefined tensor hides nothing. Throws c10::Error on another type or number of dimensions;
+  /// the sizes are checked where the mask is used.
+  AttentionMask(const Tensor& dense);  // NOLINT(google-explicit-constructor): forward(x, tensor) is the common call
+
+  /// Hides keys of each sequence, for all its queries: [B,T], bool (true: a real token) or floating (added).
+  static AttentionMask padding(const Tensor& keys);
+
+  /// Sequence b has `lengths[b]` tokens, at its start; what follows is padding. Each is at least 0 and at most T.
+  static AttentionMask lengths(std::vector<std::int64_t> lengths);
+
+  /// Query t sees keys 0..t.
+  static AttentionMask causal();
+
+  /// Both masks at once. Two lists of lengths give the smaller ones.
+  AttentionMask operator&(const AttentionMask& other) const;
+
+  /// The mask made ready for scores [B,H,Tq,Tk] of these options (device, dtype), so that layers in a row share the
+  /// work; one that already is comes back as it is. Throws c10::Error naming the sizes when they do not fit.
+  AttentionMask prepare(std::int64_t batch, std::int64_t heads, std::int64_t queries, std::int64_t keys,
+                        const torch::TensorOptions& options) const;
+
+  /// What attention reads of a prepared mask.
+  struct Prepared {
+    Tensor scores;        ///< bool or floating, broadcastable to [B,H,Tq,Tk]; undefined: nothing more is hidden
+    bool causal = false;  ///< the causal mask, not written out in `scores`
+    Tensor dead;          ///< bool, broadcastable to [B,H,Tq,1]: queries with nothing to attend to, whose scores are
+                          ///< left open so that softmax stays finite; undefined: there are none
+    Tensor past;          ///< [B,Tk] bool: positions past the lengths; undefined: there are none
+  };
+  const Prepared& prepared() const;
+
+  /// Which positions hold tokens, [B,T] bool, as far as lengths and padding tell; undefined: all of them.
+  Tensor real_tokens(std::int64_t batch, std::int64_t length, torch::Device device) const;
+
+  /// `x`, [B,T,...], with 0 at the positions past each sequence's length.
+  Tensor zero_past_lengths(const Tensor& x) const;
+
+ private:
+  Tensor past_lengths(std::int64_t batch, std::int64_t length, torch::Device device) const;
+  Tensor combined(const Tensor& past, std::int64_t queries, const torch::TensorOptions& options) const;
+
+  struct Key {
+    std::int64_t batch, queries, keys;
+    torch::Device device;
+    torch::ScalarType type;
+    bool operator==(const Key&) const = default;
+  };
+
+  Tensor dense_;    // four dimensions, broadcastable to [B,H,Tq,Tk]
+  Tensor padding_;  // [B,Tk]
+  std::optional<std::vector<std::int64_t>> lengths_;
+  bool causal_ = false;
+  std::shared_ptr<const std::pair<Key, Prepared>> prepared_;
+};
+
+}  // namespace prenorm

@@ -1,0 +1,66 @@
+#include "prenorm/encoder.h"
+
+#include <tuple>
+#include <utility>
+
+namespace prenorm {
+
+EncoderOptions::EncoderOptions(const EncoderLayerOptions& layer, std::int64_t num_layers) {
+  check_positive("num_layers", num_layers);
+  layers_.assign(static_cast<size_t>(num_layers), layer);
+}
+
+EncoderImpl::EncoderImpl(const EncoderOptions& options_) : options(options_) {
+  EncoderImpl::reset();
+}
+
+void EncoderImpl::reset() {
+  TORCH_CHECK(!options.layers().empty(), "an encoder needs at least one layer");
+  const auto& last = options.layers().back();
+  layers = register_module("layers", torch::nn::ModuleList());
+  for (const auto& layer : options.layers()) {
+    TORCH_CHECK(layer.d_model() == last.d_model(), "the layers of an encoder differ in d_model: ", layer.d_model(),
+                " and ", last.d_model());
+    layers->push_back(EncoderLayer(layer));
+  }
+  norm = nullptr;
+  if (options.final_norm().value_or(last.norm_placement() == NormPlacement::pre)) {
+    norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({last.d_model()}).eps(last.eps())));
+  }
+}
+
+void EncoderImpl::pretty_print(std::ostream& stream) const {
+  stream << "prenorm::Encoder";
+}
+
+AttentionMask EncoderImpl::prepared(const Tensor& x, const AttentionMask& mask) const {
+  const auto& first = options.layers().front();
+  check_input(x, first.d_model());
+  return mask.prepare(x.size(0), first.num_heads(), x.size(1), x.size(1), x.options());
+}
+
+Tensor EncoderImpl::finish(const Tensor& x, const AttentionMask& mask) {
+  return norm ? mask.zero_past_lengths(norm(x)) : x;
+}
+
+Tensor EncoderImpl::forward(const Tensor& x, const AttentionMask& mask) {
+  const AttentionMask ready = prepared(x, mask);
+  Tensor y = x;
+  for (const auto& layer : *layers) y = layer->as<EncoderLayerImpl>()->forward(y, ready);
+  return finish(y, ready);
+}
+
+EncoderStates EncoderImpl::inspect(const Tensor& x, const AttentionMask& mask) {
+  const AttentionMask ready = prepared(x, mask);
+  EncoderStates states;
+  states.hidden_states.push_back(x);
+  for (const auto& layer : *layers) {
+    auto [y, weights] = layer->as<EncoderLayerImpl>()->inspect(states.hidden_states.back(), ready);
+    states.hidden_states.push_back(std::move(y));
+    states.attention_weights.push_back(std::move(weights));
+  }
+  states.output = finish(states.hidden_states.back(), ready);
+  return states;
+}
+
+}  // namespace prenorm

@@ -1,0 +1,92 @@
+#include "prenorm/model.h"
+
+#include "prenorm/error.h"
+
+namespace prenorm {
+namespace {
+
+EncoderLayerOptions layer_options(const ModelConfig& config) {
+  return EncoderLayerOptions(config.d_model, config.num_heads)
+      .d_ff(config.d_ff)
+      .dropout(config.dropout)
+      .attention_dropout(config.attention_dropout)
+      .activation(config.activation)
+      .norm_placement(config.norm_placement)
+      .eps(config.norm_eps)
+      .attention_bias(config.attention_bias)
+      .feed_forward_bias(config.feed_forward_bias);
+}
+
+EmbeddingsOptions embeddings_options(const ModelConfig& config) {
+  return EmbeddingsOptions(config.vocab_size, config.d_model)
+      .position(config.position)
+      .max_positions(config.max_positions)
+      .num_segments(config.num_segments)
+      .norm(config.embedding_norm)
+      .eps(config.norm_eps)
+      .dropout(config.embedding_dropout);
+}
+
+Tensor mean_of_real(const Tensor& x, const Tensor& real) {
+  if (!real.defined()) return x.mean(1);
+  const Tensor kept = x.masked_fill(~real.unsqueeze(-1), 0.0);                    // [B,T,D]
+  return kept.sum(1) / real.sum(1, /*keepdim=*/true).clamp_min(1).to(x.dtype());  // [B,D]
+}
+
+Tensor first_of_real(const Tensor& x, const Tensor& real) {
+  if (!real.defined()) return x.select(1, 0);
+  const Tensor first = real.to(torch::kInt).argmax(1, /*keepdim=*/true).unsqueeze(-1);  // [B,1,1]
+  return x.gather(1, first.expand({-1, -1, x.size(2)})).squeeze(1);                     // [B,D]
+}
+
+}  // namespace
+
+EncoderModelImpl::EncoderModelImpl(const ModelConfig& config_) : config(config_) {
+  EncoderModelImpl::reset();
+}
+
+void EncoderModelImpl::reset() {
+  try {
+    config.validate();
+  } catch (const Error& error) {
+    TORCH_CHECK(false, error.what());
+  }
+  embeddings = register_module("embeddings", Embeddings(embeddings_options(config)));
+  encoder = register_module(
+      "encoder", Encoder(EncoderOptions(layer_options(config), config.num_layers).final_norm(config.final_norm)));
+  head = nullptr;
+  if (config.head != Head::none) {
+    head = register_module("head", torch::nn::Linear(config.d_model, config.num_classes));
+  }
+}
+
+void EncoderModelImpl::pretty_print(std::ostream& stream) const {
+  stream << "prenorm::EncoderModel";
+}
+
+Tensor EncoderModelImpl::forward(const Tensor& ids, const AttentionMask& mask, const Tensor& segment_ids) {
+  const Tensor x = embeddings(ids, segment_ids);
+  const AttentionMask ready = prepared(x, mask);
+  return apply_head(encoder(x, ready), ready);
+}
+
+EncoderStates EncoderModelImpl::inspect(const Tensor& ids, const AttentionMask& mask, const Tensor& segment_ids) {
+  const Tensor x = embeddings(ids, segment_ids);
+  const AttentionMask ready = prepared(x, mask);
+  EncoderStates states = encoder->inspect(x, ready);
+  states.output = apply_head(states.output, ready);
+  return states;
+}
+
+AttentionMask EncoderModelImpl::prepared(const Tensor& x, const AttentionMask& mask) const {
+  return mask.prepare(x.size(0), config.num_heads, x.size(1), x.size(1), x.options());
+}
+
+Tensor EncoderModelImpl::apply_head(const Tensor& x, const AttentionMask& mask) {
+  if (config.head == Head::none) return x;
+  if (config.head == Head::token) return mask.zero_past_lengths(head(x));
+  const Tensor real = mask.real_tokens(x.size(0), x.size(1), x.device());
+  return head(config.head == Head::sequence_mean ? mean_of_real(x, real) : first_of_real(x, real));
+}
+
+}  // namespace prenorm

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <optional>
+
+#include "prenorm/config.h"
+#include "prenorm/embeddings.h"
+#include "prenorm/encoder.h"
+
+namespace prenorm {
+
+/// The whole model (the course, module 6): Embeddings -> Encoder -> head, determined by a ModelConfig.
+///
+/// ids [B,T] -> [B,T,D] without a head, [B,T,C] with the token head, [B,C] with a sequence head, which reads the mean
+/// of the real tokens (0 where there are none) or the first of them, as far as the mask's lengths and padding tell.
+/// Throws c10::Error naming the field of a configuration that cannot be built.
+class EncoderModelImpl : public Cloneable<EncoderModelImpl> {
+ public:
+  explicit EncoderModelImpl(const ModelConfig& config);
+
+  void reset() override;
+  void pretty_print(std::ostream& stream) const override;
+  Tensor forward(const Tensor& ids, const AttentionMask& mask = {}, const Tensor& segment_ids = {});
+
+  /// As `forward`, keeping every layer's output and attention weights.
+  EncoderStates inspect(const Tensor& ids, const AttentionMask& mask = {}, const Tensor& segment_ids = {});
+
+  ModelConfig config;
+  Embeddings embeddings{nullptr};
+  Encoder encoder{nullptr};
+  torch::nn::Linear head{nullptr};  ///< empty without a head
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(AttentionMask())}, {2, torch::nn::AnyValue(Tensor())})
+
+ private:
+  AttentionMask prepared(const Tensor& x, const AttentionMask& mask) const;
+  Tensor apply_head(const Tensor& x, const AttentionMask& mask);
+};
+TORCH_MODULE(EncoderModel);
+
+}  // namespace prenorm

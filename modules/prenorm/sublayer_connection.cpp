@@ -1,0 +1,29 @@
+#include "prenorm/sublayer_connection.h"
+
+namespace prenorm {
+
+SubLayerConnectionImpl::SubLayerConnectionImpl(const SubLayerConnectionOptions& options_) : options(options_) {
+  SubLayerConnectionImpl::reset();
+}
+
+void SubLayerConnectionImpl::reset() {
+  check_positive("d_model", options.d_model());
+  check_dropout("dropout", options.dropout());
+  check_eps(options.eps());
+  norm = register_module("norm",
+                         torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.d_model()}).eps(options.eps())));
+  drop = register_module("drop", torch::nn::Dropout(options.dropout()));
+}
+
+void SubLayerConnectionImpl::pretty_print(std::ostream& stream) const {
+  stream << "prenorm::SubLayerConnection(" << enum_name(options.placement()) << "-norm)";
+}
+
+Tensor SubLayerConnectionImpl::forward(const Tensor& x, const std::function<Tensor(const Tensor&)>& sublayer) {
+  const bool pre = options.placement() == NormPlacement::pre;
+  const Tensor y = sublayer(pre ? norm(x) : x);
+  TORCH_CHECK(y.sizes() == x.sizes(), "the sub-layer returned ", y.sizes(), " for an input of ", x.sizes());
+  return pre ? x + drop(y) : norm(x + drop(y));
+}
+
+}  // namespace prenorm

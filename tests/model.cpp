@@ -1,0 +1,173 @@
+#include "prenorm/model.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "support.h"
+
+using prenorm::AttentionMask;
+using prenorm::EncoderModel;
+using prenorm::Head;
+using prenorm::ModelConfig;
+using prenorm::Position;
+using torch::Tensor;
+
+namespace {
+
+ModelConfig small(Head head) {
+  return {.vocab_size = 7,
+          .d_model = 12,
+          .num_heads = 3,
+          .num_layers = 2,
+          .position = Position::learned,
+          .max_positions = 6,
+          .head = head,
+          .num_classes = head == Head::none ? 0 : 5};
+}
+
+const Tensor kIds = torch::tensor({{1, 2, 3, 4, 5}, {6, 0, 1, 0, 0}});
+
+std::int64_t resident_pages() {
+  std::int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident;
+}
+
+}  // namespace
+
+TEST_CASE("the state dict of a model holds the documented keys in their order") {
+  auto config = small(Head::token);
+  config.num_layers = 1;
+  const std::vector<std::string> expected{"embeddings.token.weight [7, 12]",
+                                          "embeddings.position.weight [6, 12]",
+                                          "encoder.layers.0.mha.in_proj.weight [36, 12]",
+                                          "encoder.layers.0.mha.out_proj.weight [12, 12]",
+                                          "encoder.layers.0.ff.net.0.weight [48, 12]",
+                                          "encoder.layers.0.ff.net.0.bias [48]",
+                                          "encoder.layers.0.ff.net.3.weight [12, 48]",
+                                          "encoder.layers.0.ff.net.3.bias [12]",
+                                          "encoder.layers.0.sub1.norm.weight [12]",
+                                          "encoder.layers.0.sub1.norm.bias [12]",
+                                          "encoder.layers.0.sub2.norm.weight [12]",
+                                          "encoder.layers.0.sub2.norm.bias [12]",
+                                          "encoder.norm.weight [12]",
+                                          "encoder.norm.bias [12]",
+                                          "head.weight [5, 12]",
+                                          "head.bias [5]"};
+  CHECK(state_keys(*EncoderModel(config)) == expected);
+}
+
+TEST_CASE("each head reads the encoder's output its own way") {
+  torch::manual_seed(1);
+  for (const Head head : {Head::none, Head::token, Head::sequence_mean, Head::sequence_first}) {
+    auto model = in_eval(EncoderModel(small(head)));
+    const Tensor x = model->encoder(model->embeddings(kIds), AttentionMask::lengths({5, 3}));
+    const Tensor output = model(kIds, AttentionMask::lengths({5, 3}));
+    switch (head) {
+      case Head::none:
+        CHECK(same(output, x));
+        break;
+      case Head::token:
+        CHECK(close(output[0], model->head(x[0])));
+        CHECK(same(output[1].slice(0, 3), torch::zeros({2, 5})));
+        break;
+      case Head::sequence_mean:
+        CHECK(close(output[0], model->head(x[0].mean(0))));
+        CHECK(close(output[1], model->head(x[1].slice(0, 0, 3).mean(0))));
+        break;
+      case Head::sequence_first:
+        CHECK(close(output, model->head(x.select(1, 0))));
+        break;
+    }
+    CHECK(close(model->inspect(kIds, AttentionMask::lengths({5, 3})).output, output));
+  }
+}
+
+TEST_CASE("padding tells the heads which tokens are real, wherever they stand") {
+  torch::manual_seed(2);
+  for (const Head head : {Head::sequence_mean, Head::sequence_first}) {
+    auto config = small(head);
+    config.position = Position::none;
+    auto model = in_eval(EncoderModel(config));
+    const Tensor alone = model(torch::tensor({{3, 4}}));
+    const Tensor ids = torch::tensor({{0, 0, 3, 4}, {3, 4, 0, 0}});
+    const Tensor real = torch::tensor({{false, false, true, true}, {true, true, false, false}});
+    const Tensor padded = model(ids, AttentionMask::padding(real));
+    CHECK(close(padded[0], alone[0]));
+    CHECK(close(padded[1], alone[0]));
+    const Tensor nothing = model(ids, AttentionMask::padding(torch::zeros({2, 4}, torch::kBool)));
+    CHECK(nothing.isfinite().all().item<bool>());
+  }
+}
+
+TEST_CASE("a model sees what it is told of segments and hidden states") {
+  torch::manual_seed(3);
+  auto config = small(Head::none);
+  config.num_segments = 2;
+  auto model = in_eval(EncoderModel(config));
+  const Tensor segments = (kIds > 2).to(torch::kLong);
+  CHECK_FALSE(torch::allclose(model->forward(kIds, {}, segments), model(kIds)));
+  const auto states = model->inspect(kIds, {}, segments);
+  CHECK(same(states.hidden_states[0], model->embeddings(kIds, segments)));
+  CHECK(states.hidden_states.size() == 3);
+  CHECK(states.attention_weights.size() == 2);
+}
+
+TEST_CASE("a configuration that cannot be built names its field") {
+  auto config = small(Head::token);
+  config.num_heads = 5;
+  CHECK(error_of([&] { EncoderModel{config}; }) == "d_model 12 is not divisible by num_heads 5");
+  config = small(Head::token);
+  config.num_classes = 0;
+  CHECK(error_of([&] { EncoderModel{config}; }) == "num_classes is 0, not a positive number");
+}
+
+TEST_CASE("models move between types and through archives as LibTorch's own do") {
+  torch::manual_seed(4);
+  auto model = in_eval(EncoderModel(small(Head::token)));
+  const Tensor expected = model(kIds);
+  std::stringstream archive;
+  torch::save(model, archive);
+  EncoderModel loaded(small(Head::token));
+  torch::load(loaded, archive);
+  loaded->eval();
+  CHECK(same(loaded(kIds), expected));
+
+  model->to(torch::kDouble);
+  const Tensor output = model(kIds, AttentionMask::lengths({5, 3}));
+  CHECK(output.scalar_type() == torch::kDouble);
+  CHECK(torch::allclose(output[0], expected[0].to(torch::kDouble), 0.0, 1e-5));
+  model->to(torch::kFloat);
+  CHECK(same(model(kIds), expected));
+
+  torch::nn::AnyModule any(model);
+  CHECK(same(any.forward(kIds), expected));
+}
+
+TEST_CASE("models without biases train, move and copy too") {
+  auto config = small(Head::token);
+  config.feed_forward_bias = false;
+  EncoderModel model(config);
+  model->to(torch::kDouble);
+  model->to(torch::kCPU);
+  auto copy = std::dynamic_pointer_cast<prenorm::EncoderModelImpl>(model->clone());
+  torch::optim::Adam optimizer(copy->parameters());
+  copy->forward(kIds).square().sum().backward();
+  optimizer.step();
+  std::stringstream archive;
+  torch::save(model, archive);
+  torch::load(model, archive);
+  CHECK_FALSE(same(copy->parameters()[0], model->parameters()[0]));
+}
+
+TEST_CASE("inference builds no graph and holds its memory") {
+  auto model = in_eval(EncoderModel(small(Head::token)));
+  const torch::NoGradGuard no_grad;
+  const auto run = [&](int calls) {
+    for (int i = 0; i < calls; ++i) CHECK_FALSE(model(kIds, AttentionMask::lengths({5, 3})).requires_grad());
+  };
+  run(50);
+  const auto before = resident_pages();
+  run(200);
+  CHECK(resident_pages() - before < 256);  // 1 MiB
+}

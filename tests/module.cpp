@@ -1,0 +1,122 @@
+#include "prenorm/module.h"
+
+#include "prenorm/model.h"
+#include "support.h"
+
+using prenorm::EncoderModel;
+using prenorm::EncoderModelImpl;
+using prenorm::Head;
+using prenorm::ModelConfig;
+using torch::Tensor;
+
+namespace {
+
+EncoderModel model() {
+  return EncoderModel(ModelConfig{.vocab_size = 12,
+                                  .d_model = 12,
+                                  .num_heads = 3,
+                                  .num_layers = 2,
+                                  .position = prenorm::Position::learned,
+                                  .num_segments = 2,
+                                  .embedding_norm = true,
+                                  .head = Head::token,
+                                  .num_classes = 12});
+}
+
+const Tensor kIds = torch::tensor({{1, 2, 3}, {4, 5, 11}});
+
+EncoderModel copy_of(const EncoderModel& original) {
+  return EncoderModel(std::dynamic_pointer_cast<EncoderModelImpl>(original->clone()));
+}
+
+template <typename Holder, typename... Arguments>
+void clones_twice(Arguments&&... arguments) {
+  const Holder original(std::forward<Arguments>(arguments)...);
+  const auto copy = original->clone(), again = original->clone(), of_copy = copy->clone();
+  for (const auto& other : {copy, again, of_copy}) {
+    CHECK(state_keys(*other) == state_keys(*original));
+    CHECK(std::ranges::equal(other->parameters(), original->parameters(), same));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every class clones, twice, and clones of clones do") {
+  clones_twice<prenorm::MultiHeadAttention>(prenorm::MultiHeadAttentionOptions(8, 2));
+  clones_twice<prenorm::SubLayerConnection>(8);
+  clones_twice<prenorm::FeedForward>(8);
+  clones_twice<prenorm::EncoderLayer>(prenorm::EncoderLayerOptions(8, 2));
+  clones_twice<prenorm::Encoder>(prenorm::EncoderOptions(prenorm::EncoderLayerOptions(8, 2), 2));
+  clones_twice<prenorm::PositionalEncoding>(prenorm::PositionalEncodingOptions(8, prenorm::Position::learned));
+  clones_twice<prenorm::Embeddings>(prenorm::EmbeddingsOptions(5, 8).num_segments(2).norm(true));
+  clones_twice<EncoderModel>(ModelConfig{.vocab_size = 5, .d_model = 8, .num_layers = 1});
+}
+
+TEST_CASE("a clone outlives its original and owns its weights") {
+  torch::manual_seed(1);
+  auto original = in_eval(model());
+  auto copy = copy_of(original);
+  const Tensor expected = original(kIds);
+  const torch::NoGradGuard no_grad;
+  for (Tensor& parameter : original->parameters()) parameter.zero_();
+  original = nullptr;
+  CHECK(same(copy(kIds), expected));
+
+  auto second = copy_of(copy);
+  for (Tensor& parameter : second->parameters()) parameter.fill_(3);
+  CHECK(same(copy(kIds), expected));
+}
+
+TEST_CASE("a clone keeps what is frozen, the mode and the type, and draws no random number") {
+  auto original = in_eval(model());
+  original->to(torch::kDouble);
+  original->encoder->layers[1]->named_parameters()["mha.in_proj.weight"].set_requires_grad(false);
+  original->embeddings->position->weight.set_requires_grad(false);
+  torch::manual_seed(2);
+  const auto before = at::detail::getDefaultCPUGenerator().get_state();
+  auto copy = copy_of(original);
+  CHECK(same(at::detail::getDefaultCPUGenerator().get_state(), before));
+  for (const auto& parameter : copy->named_parameters()) {
+    INFO(parameter.key());
+    CHECK(parameter.value().requires_grad() == original->named_parameters()[parameter.key()].requires_grad());
+    CHECK(parameter.value().scalar_type() == torch::kDouble);
+    CHECK(parameter.value().is_leaf());
+  }
+  CHECK_FALSE(copy->named_parameters()["encoder.layers.1.mha.in_proj.weight"].requires_grad());
+  CHECK_FALSE(copy->is_training());
+  CHECK_FALSE(copy->encoder->layers[0]->is_training());
+}
+
+TEST_CASE("a clone keeps ties") {
+  auto original = model();
+  original->head->weight = original->embeddings->token->weight;
+  original->encoder->layers[1]->as<prenorm::EncoderLayerImpl>()->mha->out_proj->weight =
+      original->encoder->layers[0]->as<prenorm::EncoderLayerImpl>()->mha->out_proj->weight;
+  auto copy = copy_of(copy_of(original));
+  CHECK(copy->head->weight.is_same(copy->embeddings->token->weight));
+  CHECK_FALSE(copy->head->weight.is_same(original->head->weight));
+  CHECK(same(copy->head->weight, original->head->weight));
+  const auto registered = copy->named_parameters();
+  CHECK(registered["head.weight"].is_same(registered["embeddings.token.weight"]));
+  CHECK(registered["encoder.layers.0.mha.out_proj.weight"].is_same(registered["encoder.layers.1.mha.out_proj.weight"]));
+}
+
+TEST_CASE("a clone trains on its own") {
+  torch::manual_seed(3);
+  auto original = model();
+  const Tensor before = original->head->weight.detach().clone();
+  auto copy = copy_of(original);
+  torch::optim::SGD optimizer(copy->parameters(), 0.1);
+  copy(kIds).square().sum().backward();
+  optimizer.step();
+  CHECK(same(original->head->weight, before));
+  CHECK_FALSE(same(copy->head->weight, before));
+  CHECK_FALSE(original->head->weight.grad().defined());
+}
+
+TEST_CASE("no registered name holds a dot but as separator") {
+  for (const auto& entry : model()->named_modules("", /*include_self=*/false)) {
+    const auto name = entry.key().substr(entry.key().rfind('.') + 1);
+    CHECK_FALSE(name.empty());
+  }
+}
