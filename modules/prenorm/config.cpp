@@ -78,15 +78,8 @@ void from_value(const std::string& name, const Json& json, double& value) {
 template <typename Enum>
 requires std::is_enum_v<Enum>
 void from_value(const std::string& name, const Json& json, Enum& value) {
-  std::string allowed;
-  for (const auto& [spelling, candidate] : enum_names<Enum>()) {
-    if (json == spelling) {
-      value = candidate;
-      return;
-    }
-    allowed += (allowed.empty() ? "" : ", ") + spelling;
-  }
-  fail(name, " is ", json, ", not one of ", allowed);
+  require(json.is_string(), name, " is ", json, ", not a string");
+  value = enum_value<Enum>(name, json.get<std::string>());
 }
 
 void require_probability(const char* name, double value) {

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "prenorm/error.h"
+
 namespace prenorm {
 
 /// The non-linearity between the two linear layers of a feed-forward block.
@@ -27,6 +29,15 @@ enum class Head { none, token, sequence_mean, sequence_first };
 template <typename Enum>
 const std::vector<std::pair<std::string, Enum>>& enum_names();
 
+template <>
+const std::vector<std::pair<std::string, Activation>>& enum_names();
+template <>
+const std::vector<std::pair<std::string, NormPlacement>>& enum_names();
+template <>
+const std::vector<std::pair<std::string, Position>>& enum_names();
+template <>
+const std::vector<std::pair<std::string, Head>>& enum_names();
+
 template <typename Enum>
 const std::string& enum_name(Enum value) {
   for (const auto& [name, candidate] : enum_names<Enum>()) {
@@ -34,6 +45,17 @@ const std::string& enum_name(Enum value) {
   }
   static const std::string unknown = "unknown";
   return unknown;
+}
+
+/// The value of that spelling. Throws Error naming `what`, the spelling and the ones that exist.
+template <typename Enum>
+Enum enum_value(const std::string& what, const std::string& spelling) {
+  std::string allowed;
+  for (const auto& [name, value] : enum_names<Enum>()) {
+    if (name == spelling) return value;
+    allowed += (allowed.empty() ? "" : ", ") + name;
+  }
+  fail(what, " is \"", spelling, "\", not one of ", allowed);
 }
 
 /// Everything that determines an EncoderModel but its weights: data, read and written without LibTorch. The defaults

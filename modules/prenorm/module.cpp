@@ -34,9 +34,10 @@ struct Registry : torch::nn::Module {
   }
 };
 
-/// The parameters of one module, without its children's, as its forward uses them: the member where LibTorch's class
-/// has one (assigning a member is how ties are made in C++), else the registered tensor.
-std::vector<std::pair<std::string, Tensor*>> own_parameters(torch::nn::Module& module) {
+}  // namespace
+
+std::vector<std::pair<std::string, Tensor*>> own_parameters(const torch::nn::Module& owner) {
+  auto& module = const_cast<torch::nn::Module&>(owner);  // LibTorch's as() and members have no const form
   if (auto* linear = module.as<torch::nn::LinearImpl>()) return {{"weight", &linear->weight}, {"bias", &linear->bias}};
   if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) return {{"weight", &embedding->weight}};
   if (auto* norm = module.as<torch::nn::LayerNormImpl>()) return {{"weight", &norm->weight}, {"bias", &norm->bias}};
@@ -47,8 +48,6 @@ std::vector<std::pair<std::string, Tensor*>> own_parameters(torch::nn::Module& m
   }
   return parameters;
 }
-
-}  // namespace
 
 GeneratorKept::GeneratorKept() {
   auto generator = at::detail::getDefaultCPUGenerator();

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace prenorm {
 
@@ -26,6 +29,10 @@ class GeneratorKept {
  private:
   Tensor state_;
 };
+
+/// The parameters of one module, without its children's, as its forward uses them: the member where LibTorch's class
+/// has one (assigning a member is how ties are made in C++), else the registered tensor.
+std::vector<std::pair<std::string, Tensor*>> own_parameters(const torch::nn::Module& module);
 
 /// Gives `copy`, a fresh clone of `original`, the frozen parameters and the ties (one tensor under several names, as
 /// its modules use them) of the original.

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "prenorm/config.h"
+
+/// Runs an app: parses the command line, then calls `work`. Returns the exit code: 0, 2 when the command line cannot be
+/// parsed, 1 for every other error, which becomes one line on stderr (LibTorch's messages end in a backtrace).
+template <typename Work>
+int run_app(CLI::App& app, int argc, char** argv, Work&& work) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    std::cerr << app.get_name() << ": " << error.what() << " (--help lists the options)\n";
+    return 2;
+  }
+  try {
+    work();
+    return 0;
+  } catch (const std::exception& error) {
+    const std::string message = error.what();
+    std::cerr << app.get_name() << ": " << message.substr(0, message.find('\n')) << "\n";
+    return 1;
+  }
+}
+
+/// An option that takes the name of one of `choices`.
+template <typename Enum>
+CLI::Option* add_choice(CLI::App& app, const std::string& flag, Enum& value, const std::string& help,
+                        const std::vector<std::pair<std::string, Enum>>& choices = prenorm::enum_names<Enum>()) {
+  std::string names, current;
+  for (const auto& [name, choice] : choices) {
+    names += (names.empty() ? "" : "|") + name;
+    if (choice == value) current = name;
+  }
+  const auto choose = [&value, choices, flag, names](const std::string& text) {
+    for (const auto& [name, choice] : choices) {
+      if (name != text) continue;
+      value = choice;
+      return;
+    }
+    throw CLI::ValidationError(flag, "\"" + text + "\" is not one of " + names);
+  };
+  return app.add_option_function<std::string>(flag, choose, help)->type_name(names)->default_str(current);
+}
+
+/// 1234567 as "1,234,567".
+inline std::string with_separators(std::int64_t number) {
+  const std::string text = std::to_string(number);
+  std::string separated;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (i > 0 && (text.size() - i) % 3 == 0 && text[i - 1] != '-') separated += ',';
+    separated += text[i];
+  }
+  return separated;
+}

@@ -1,0 +1,105 @@
+#include <iostream>
+
+#include "prenorm/training/trainer.h"
+#include "support.h"
+
+using prenorm::AttentionMask;
+using prenorm::EncoderModel;
+using prenorm::Head;
+using prenorm::ModelConfig;
+using prenorm::Position;
+using torch::Tensor;
+
+// Catch2 2 cannot skip: CTest reads this line.
+#define REQUIRE_CUDA                          \
+  if (!torch::cuda::is_available()) {         \
+    std::cout << "SKIPPED: no CUDA device\n"; \
+    return;                                   \
+  }
+
+namespace {
+
+EncoderModel model(Position position = Position::sinusoidal) {
+  return in_eval(EncoderModel(ModelConfig{.vocab_size = 9,
+                                          .d_model = 32,
+                                          .num_heads = 4,
+                                          .num_layers = 2,
+                                          .position = position,
+                                          .head = Head::token,
+                                          .num_classes = 5}));
+}
+
+const Tensor kIds = torch::tensor({{1, 2, 3, 4, 5, 6}, {6, 0, 1, 0, 0, 0}, {8, 0, 0, 0, 0, 0}});
+
+std::vector<AttentionMask> masks() {
+  const Tensor real = torch::arange(6) < torch::tensor({6, 3, 0}).unsqueeze(1);
+  return {AttentionMask(),
+          AttentionMask::causal(),
+          AttentionMask::lengths({6, 3, 0}),
+          AttentionMask::lengths({6, 3, 0}) & AttentionMask::causal(),
+          AttentionMask::padding(real),
+          AttentionMask::padding(real.flip(1)) & AttentionMask::causal(),
+          AttentionMask(torch::randn({6, 6}))};
+}
+
+}  // namespace
+
+TEST_CASE("CPU and CUDA agree in double for every mask") {
+  REQUIRE_CUDA
+  torch::manual_seed(1);
+  auto on_cpu = model();
+  on_cpu->to(torch::kDouble);
+  EncoderModel on_gpu(std::dynamic_pointer_cast<prenorm::EncoderModelImpl>(on_cpu->clone(torch::Device(torch::kCUDA))));
+  for (const auto& mask : masks()) {
+    CHECK(close(on_gpu(kIds.to(torch::kCUDA), mask).cpu(), on_cpu(kIds, mask)));
+    const auto gpu = on_gpu->inspect(kIds.to(torch::kCUDA), mask), cpu = on_cpu->inspect(kIds, mask);
+    CHECK(close(gpu.output.cpu(), cpu.output));
+    CHECK(close(gpu.attention_weights[1].cpu(), cpu.attention_weights[1]));
+  }
+}
+
+TEST_CASE("every floating type runs on CUDA, masked, with finite gradients") {
+  REQUIRE_CUDA
+  torch::manual_seed(2);
+  for (const auto type : {torch::kFloat, torch::kDouble, torch::kBFloat16, torch::kHalf}) {
+    auto on_gpu = model();
+    on_gpu->to(torch::kCUDA, type);
+    for (const auto& mask : masks()) {
+      const Tensor output = on_gpu(kIds.to(torch::kCUDA), mask);
+      CHECK(output.scalar_type() == type);
+      CHECK(output.isfinite().all().item<bool>());
+      CHECK(gradients_finite(*on_gpu, output));
+    }
+  }
+}
+
+TEST_CASE("a model moves to CUDA and back with its positions") {
+  REQUIRE_CUDA
+  for (const auto position : {Position::sinusoidal, Position::learned}) {
+    auto moved = model(position);
+    const Tensor before = moved(kIds);
+    moved->to(torch::kCUDA);
+    CHECK(torch::allclose(moved(kIds.to(torch::kCUDA)).cpu(), before, 0.0, 1e-4));
+    moved->to(torch::kCPU);
+    CHECK(same(moved(kIds), before));
+  }
+}
+
+TEST_CASE("training steps on CUDA lower the loss") {
+  REQUIRE_CUDA
+  torch::manual_seed(3);
+  auto config = model()->config;
+  config.num_classes = 10;
+  config.vocab_size = 10;
+  EncoderModel trained(config);
+  trained->to(torch::kCUDA);
+  prenorm::Trainer trainer(trained, {});
+  const prenorm::Task task({.kind = prenorm::TaskKind::copy});
+  std::mt19937_64 random(1);
+  double first = 0, last = 0;
+  while (trainer.steps_done() < 100) {
+    last = trainer.step(prenorm::collate(task.training_examples(32, random), false)).loss.item<double>();
+    if (trainer.steps_done() == 1) first = last;
+  }
+  CHECK(last < 0.5 * first);
+}

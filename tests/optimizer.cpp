@@ -1,0 +1,57 @@
+#include "prenorm/training/optimizer.h"
+
+#include "support.h"
+
+using prenorm::AdamW;
+using prenorm::learning_rate;
+using prenorm::Schedule;
+using prenorm::ScheduleOptions;
+using torch::Tensor;
+
+TEST_CASE("each schedule takes its hand-computed values") {
+  const auto rates = [](Schedule kind, std::int64_t warmup, std::vector<std::int64_t> steps) {
+    std::vector<double> values;
+    for (const auto step : steps) {
+      values.push_back(learning_rate({.peak = 8.0, .kind = kind, .warmup_steps = warmup, .steps = 12}, step - 1));
+    }
+    return values;
+  };
+  const auto matches = [](const std::vector<double>& actual, const std::vector<double>& expected) {
+    return std::ranges::equal(actual, expected, [](double a, double b) { return std::abs(a - b) < 1e-12; });
+  };
+  CHECK(matches(rates(Schedule::constant, 0, {1, 12}), {8, 8}));
+  CHECK(matches(rates(Schedule::constant, 4, {1, 2, 4, 5, 12}), {2, 4, 8, 8, 8}));
+  CHECK(matches(rates(Schedule::linear, 4, {3, 4, 6, 8, 12}), {6, 8, 6, 4, 0}));
+  CHECK(matches(rates(Schedule::cosine, 4, {1, 4, 8, 12, 99}), {2, 8, 4, 0, 0}));
+  CHECK(matches(rates(Schedule::inverse_sqrt, 4, {2, 4, 16, 64}), {4, 8, 4, 2}));
+  CHECK(matches(rates(Schedule::inverse_sqrt, 0, {1, 4}), {8, 4}));
+}
+
+TEST_CASE("the first AdamW step moves by the learning rate, and only matrices decay") {
+  Tensor matrix = torch::full({1, 2}, 2.0, torch::kDouble).requires_grad_();
+  Tensor vector = torch::full({2}, 2.0, torch::kDouble).requires_grad_();
+  Tensor idle = torch::ones({2}).requires_grad_();
+  Tensor frozen = torch::ones({2});
+  AdamW optimizer({matrix, vector, idle, frozen}, {.weight_decay = 0.1});
+  ((matrix * torch::tensor({3.0, -0.5})).sum() + vector.sum()).backward();
+  optimizer.step(0.01);
+  // decay 2 * (1 - 0.01 * 0.1) = 1.998, then one step of the sign of the gradient
+  CHECK(torch::allclose(matrix.detach(), torch::tensor({{1.988, 2.008}}, torch::kDouble), 0, 1e-8));
+  CHECK(torch::allclose(vector.detach(), torch::full({2}, 1.99, torch::kDouble), 0, 1e-8));
+  CHECK(same(idle.detach(), torch::ones({2})));
+  optimizer.zero_grad();
+  CHECK_FALSE(matrix.grad().defined());
+}
+
+TEST_CASE("clipping scales all gradients as one vector") {
+  Tensor a = torch::zeros({1}).requires_grad_(), b = torch::zeros({1}).requires_grad_();
+  AdamW optimizer({a, b}, {});
+  const auto gradients = [&](double max_norm) {
+    optimizer.zero_grad();
+    (3 * a + 4 * b).backward();
+    CHECK(optimizer.clip_gradients(max_norm).item<float>() == Approx(5.0));
+    return torch::stack({a.grad(), b.grad()}).flatten();
+  };
+  CHECK(close(gradients(1.0), torch::tensor({0.6f, 0.8f})));
+  CHECK(same(gradients(10.0), torch::tensor({3.0f, 4.0f})));
+}
