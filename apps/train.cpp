@@ -150,8 +150,7 @@ ModelConfig model_config(const Options& options, const Task& task, bool max_posi
 void prepare_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  require(fs::is_directory(folder), "--out ", folder.string(),
-          " cannot be made a folder: ", error ? error.message() : "there is a file of that name");
+  require(!error, "--out ", folder.string(), " cannot be made a folder: ", error.message());
   require(::access(folder.c_str(), W_OK | X_OK) == 0, "--out ", folder.string(), ": no permission to write there");
 }
 

@@ -38,7 +38,7 @@ class Train(app.AppTest):
                 (("--symbols", 2, "--max-length", 8), "there are only 496 sequences"),
                 (("--task", "majority", "--min-length", 8, "--max-length", 8), "majority needs an odd length"),
                 (("--max-positions", 8), "--max-positions 8 is less than --max-length 16"),
-                (("--out", blocked), "there is a file of that name"),
+                (("--out", blocked), "cannot be made a folder: Not a directory"),
             ):
                 self.check_error(1, message, *arguments)
             self.assertEqual(blocked.read_text(), "keep me")
