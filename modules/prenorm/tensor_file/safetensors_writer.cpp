@@ -40,17 +40,13 @@ std::string header_of(const std::vector<const TensorView*>& tensors,
                       const std::map<std::string, std::string>& metadata) {
   using Json = nlohmann::ordered_json;
   std::string header = "{";
-  try {
-    if (!metadata.empty()) header += "\"__metadata__\":" + Json(metadata).dump() + ",";
-    std::uint64_t begin = 0;
-    for (const TensorView* tensor : tensors) {
-      const std::uint64_t end = begin + nbytes(tensor->dtype, tensor->shape);
-      const Json info{{"dtype", dtype_name(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {begin, end}}};
-      header += Json(tensor->name).dump() + ":" + info.dump() + ",";
-      begin = end;
-    }
-  } catch (const Json::type_error&) {
-    fail("a name or a metadata entry is not UTF-8");
+  if (!metadata.empty()) header += "\"__metadata__\":" + Json(metadata).dump() + ",";
+  std::uint64_t begin = 0;
+  for (const TensorView* tensor : tensors) {
+    const std::uint64_t end = begin + nbytes(tensor->dtype, tensor->shape);
+    const Json info{{"dtype", dtype_name(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {begin, end}}};
+    header += Json(tensor->name).dump() + ":" + info.dump() + ",";
+    begin = end;
   }
   if (header.back() == ',') header.pop_back();
   header += "}";
@@ -67,6 +63,9 @@ void write_safetensors(const fs::path& path, const std::vector<TensorView>& tens
   std::vector<const TensorView*> stored;
   try {
     check_views(tensors);
+    for (const auto& [key, value] : metadata) {
+      require(is_utf8(key) && is_utf8(value), "metadata ", in_quotes(key), " is not UTF-8");
+    }
     stored = sorted_untied(tensors, metadata);
     header = header_of(stored, metadata);
   } catch (const Error& error) {

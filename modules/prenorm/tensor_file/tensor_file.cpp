@@ -5,6 +5,7 @@
 #include <set>
 
 #include "prenorm/error.h"
+#include "prenorm/tensor_file/pt.h"
 #include "prenorm/tensor_file/safetensors.h"
 #include "prenorm/tensor_file/sharded_index.h"
 #include "prenorm/tensor_file/strided.h"
@@ -76,7 +77,7 @@ TensorFile::Contents read_contents(const FileSource& source) {
   require(source.size() > 0, "is empty (0 bytes)");
   const std::string start = first_bytes(source);
   if (is_safetensors(start)) return read_safetensors(source);
-  if (is_zip(start)) fail("is a zip; .pt files are not read yet");
+  if (is_zip(start)) return read_pt(source);
   refuse_known(start);
   return read_safetensors(source);
 }

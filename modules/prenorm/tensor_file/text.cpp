@@ -10,6 +10,15 @@ std::string in_quotes(std::string_view text) {
   return nlohmann::json(shown).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
+bool is_utf8(const std::string& text) {
+  try {
+    nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size() && i < 20; ++i) text += (i ? ", " : "") + std::to_string(shape[i]);

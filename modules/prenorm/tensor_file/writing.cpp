@@ -14,6 +14,7 @@ void check_views(const std::vector<TensorView>& tensors) {
   for (const TensorView& tensor : tensors) {
     const std::string name = in_quotes(tensor.name);
     require(tensor.name != "__metadata__", "a tensor cannot be named ", name);
+    require(is_utf8(tensor.name), "the name ", name, " is not UTF-8");
     require(names.insert(tensor.name).second, "two tensors are named ", name);
     try {
       const std::uint64_t size = nbytes(tensor.dtype, tensor.shape);
