@@ -58,7 +58,11 @@ class PickleMachine {
       case '}': push(Kind::dict); return;
       case ']': case ')': case '\x8f': push(Kind::list); return;                   // EMPTY_LIST, _TUPLE, _SET
       case 't': case 'l': case '\x91': return push_items(Kind::list, pop_mark());  // TUPLE, LIST, FROZENSET
-      case 'd': return push_items(Kind::dict, pop_mark());
+      case 'd': {  // DICT
+        const auto items = pop_mark();
+        push(Kind::dict);
+        return extend(Kind::dict, items);
+      }
       case '\x85': return push_items(Kind::list, pop(1));  // TUPLE1 to TUPLE3
       case '\x86': return push_items(Kind::list, pop(2));
       case '\x87': return push_items(Kind::list, pop(3));

@@ -28,9 +28,6 @@ struct PickleValue {
   std::vector<const PickleValue*> items = {};
 
   bool is(Kind wanted) const { return kind == wanted; }
-  bool is_call_of(std::string_view function) const {
-    return kind == Kind::call && items[0]->kind == Kind::global && items[0]->text == function;
-  }
 };
 
 /// A pickle read into values, without executing anything in it.
@@ -43,6 +40,9 @@ class Pickle {
   Pickle& operator=(const Pickle&) = delete;
 
   const PickleValue& root() const { return *root_; }
+
+  /// Every value, in the order in which they stand in the pickle.
+  const std::deque<PickleValue>& values() const { return values_; }
 
  private:
   friend class PickleMachine;

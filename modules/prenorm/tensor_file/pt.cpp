@@ -1,6 +1,8 @@
 #include "prenorm/tensor_file/pt.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <unordered_map>
 
 #include "prenorm/error.h"
@@ -18,7 +20,7 @@ using Kind = PickleValue::Kind;
 constexpr std::uint64_t kMaxPickle = 100'000'000;
 constexpr std::uint64_t kMaxExpanded = std::uint64_t{1} << 28;
 constexpr int kMaxDepth = 100;
-constexpr std::size_t kMaxTensors = 1'000'000;
+constexpr std::size_t kMaxDimensions = 64;
 
 /// `value[i]` of a tuple or list, of that kind.
 const PickleValue& item(const PickleValue& value, std::size_t i, Kind kind, const char* what) {
@@ -27,6 +29,7 @@ const PickleValue& item(const PickleValue& value, std::size_t i, Kind kind, cons
 }
 
 std::vector<std::int64_t> sizes(const PickleValue& value, const char* what) {
+  require(value.items.size() <= kMaxDimensions, "it has more than ", kMaxDimensions, " dimensions");
   std::vector<std::int64_t> result;
   for (std::size_t i = 0; i < value.items.size(); ++i) {
     result.push_back(item(value, i, Kind::integer, what).integer);
@@ -77,7 +80,7 @@ class PtReader {
     require(direct || nested, "holds no state dict: there are no tensors under its keys ", keys(dict));
     for (std::size_t i = 0; i < dict.items.size(); i += 2) {
       const PickleValue& value = *dict.items[i + 1];
-      const std::string name = key_name(*dict.items[i]);
+      const std::string name = spend(key_name(*dict.items[i]));
       if (direct && dict.items[i]->is(Kind::text) && tensor_call(value)) {
         add(name, value);
       } else if (&value != nested) {
@@ -92,15 +95,14 @@ class PtReader {
   void module(const PickleValue& object, const std::string& path, int depth) {
     require(depth < kMaxDepth, "modules are nested more than ", kMaxDepth, " deep");
     require(object.items.size() > 2 && object.items[2]->is(Kind::dict), "module ", in_quotes(path),
-            " has no attributes");
+            " keeps its state in a way of its own");
     const auto& attributes = object.items[2]->items;
     for (std::size_t i = 0; i < attributes.size(); i += 2) {
-      const std::string name = path + key_name(*attributes[i]);
+      const std::string name = spend(path + key_name(*attributes[i]));
       const PickleValue& value = *attributes[i + 1];
       if (tensor_call(value)) {
         add(name, value);
       } else if (value.is(Kind::object)) {
-        require(++modules_ < kMaxTensors, "holds more than ", kMaxTensors, " modules");
         module(value, name + ".", depth + 1);
       } else if (value.is(Kind::dict) || value.is(Kind::call) || (value.is(Kind::list) && !value.items.empty())) {
         contents_.skipped.push_back(name);
@@ -109,6 +111,13 @@ class PtReader {
   }
 
  private:
+  /// A short pickle can use one long name, or one module, again and again: names may not outgrow the pickle's limit.
+  std::string spend(std::string name) {
+    names_ += name.size() + 1;
+    require(names_ <= kMaxPickle, "its names have more than ", kMaxPickle, " bytes");
+    return name;
+  }
+
   static bool has_tensors(const PickleValue& dict) {
     for (std::size_t i = 0; i < dict.items.size(); i += 2) {
       if (dict.items[i]->is(Kind::text) && tensor_call(*dict.items[i + 1])) return true;
@@ -142,7 +151,6 @@ class PtReader {
   }
 
   void add(const std::string& name, const PickleValue& value) {
-    require(contents_.tensors.size() < kMaxTensors, "holds more than ", kMaxTensors, " tensors");
     try {
       contents_.tensors.push_back(tensor(name, *tensor_call(value)));
     } catch (const Error& error) {
@@ -212,7 +220,7 @@ class PtReader {
   const std::string folder_;
   TensorFile::Contents& contents_;
   bool big_endian_ = false;
-  std::size_t modules_ = 0;
+  std::size_t names_ = 0;
   std::unordered_map<std::string, std::uint64_t> offsets_ = {};
 };
 
@@ -228,6 +236,49 @@ std::string pickle_folder(const ZipReader& zip) {
   fail("is a zip without data.pkl, not written by PyTorch (", first, ")");
 }
 
+/// How long a truncated file must have been at least. Python writes data.pkl first, and it gives the sizes of storages.
+std::uint64_t least_size(const FileSource& source) {
+  constexpr std::uint64_t kHeader = 30;
+  std::string header(kHeader, '\0');
+  if (source.size() <= kHeader) return kHeader;
+  source.read(0, header.data(), kHeader);
+  const auto length = [&](std::size_t at) {
+    return static_cast<std::uint64_t>(static_cast<unsigned char>(header[at]) +
+                                      256 * static_cast<unsigned char>(header[at + 1]));
+  };
+  const std::uint64_t begin = kHeader + length(26) + length(28);
+  if (source.size() <= begin) return begin;
+  std::string bytes(static_cast<std::size_t>(std::min(source.size() - begin, kMaxPickle)), '\0');
+  source.read(begin, bytes.data(), bytes.size());
+  std::map<std::string_view, std::uint64_t> storages;
+  const Pickle pickle(std::move(bytes), pt_global_allowed);
+  for (const PickleValue& value : pickle.values()) {
+    if (!value.is(Kind::persistent)) continue;
+    const PickleValue& storage = *value.items[0];
+    const auto dtype = find_pt_dtype(item(storage, 1, Kind::global, "type of a storage").text);
+    const std::uint64_t count = item(storage, 4, Kind::integer, "size of a storage").integer;
+    storages[item(storage, 2, Kind::text, "name of a storage").text] = count * (dtype ? dtype_bits(*dtype) / 8 : 1);
+  }
+  std::uint64_t size = begin;
+  for (const auto& [name, bytes_of_storage] : storages) size += bytes_of_storage;
+  return size;
+}
+
+/// The directory of a zip; it stands at the end.
+std::unique_ptr<ZipReader> open_zip(const FileSource& source) {
+  try {
+    return std::make_unique<ZipReader>(source);
+  } catch (const Error& error) {
+    std::uint64_t least = 0;
+    try {
+      least = least_size(source);
+    } catch (const Error&) {
+    }
+    require(least <= source.size(), "truncated: at least ", least, " bytes are expected, the file has ", source.size());
+    throw;
+  }
+}
+
 bool has_attribute(const PickleValue& object, std::string_view name) {
   if (object.items.size() < 3) return false;
   const auto& items = object.items[2]->items;
@@ -238,14 +289,15 @@ bool has_attribute(const PickleValue& object, std::string_view name) {
 }  // namespace
 
 TensorFile::Contents read_pt(const FileSource& source) {
-  const ZipReader zip(source);
+  const auto zip_reader = open_zip(source);
+  const ZipReader& zip = *zip_reader;
   const std::string folder = pickle_folder(zip);
   const Pickle pickle(zip.read(folder + "data.pkl", kMaxPickle), pt_global_allowed);
   const PickleValue& root = pickle.root();
 
   TensorFile::Contents contents;
   PtReader reader(source, zip, folder, contents);
-  if (root.is(Kind::object)) {
+  if (root.is(Kind::object) && root.items[0]->text.starts_with("__torch__.")) {
     // LibTorch's archives are TorchScript without code: each class is called Module, and none trains.
     const bool archive = root.items[0]->text.ends_with(".Module") && !has_attribute(root, "training");
     contents.kind = archive ? TensorFile::Kind::cpp_archive : TensorFile::Kind::torchscript;
