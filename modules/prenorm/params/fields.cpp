@@ -103,7 +103,7 @@ bool Fields::has(std::string_view key) const {
   return data_->find(pointer_, key) != nullptr;
 }
 
-Count Fields::size_or_zero(Names names) const {
+Count Fields::at_least(std::int64_t smallest, Names names) const {
   const Json* json = nullptr;
   std::string name;
   for (const std::string_view candidate : names) {
@@ -120,19 +120,7 @@ Count Fields::size_or_zero(Names names) const {
   std::string all;
   for (const std::string_view candidate : names) all += (all.empty() ? "" : " or ") + prefix_ + std::string(candidate);
   require(json != nullptr, all, " is missing");
-  return to_integer(name, *json, 0);
-}
-
-Count Fields::size(Names names) const {
-  const Count value = size_or_zero(names);
-  if (value == 0) {
-    std::string name;
-    for (const std::string_view candidate : names) {
-      if (has(candidate)) name = candidate;
-    }
-    fail(prefix_, name, " is 0, not a positive number");
-  }
-  return value;
+  return to_integer(name, *json, smallest);
 }
 
 Count Fields::size_or(Names names, Count derived, std::string_view rule) const {

@@ -34,8 +34,8 @@ class Fields {
 
   bool has(std::string_view key) const;  ///< it is there and not null
 
-  Count size(Names names) const;          ///< at least 1
-  Count size_or_zero(Names names) const;  ///< at least 0
+  Count size(Names names) const { return at_least(1, names); }
+  Count size_or_zero(Names names) const { return at_least(0, names); }
 
   /// A size that may be missing or null: then `derived`, which `rule` says in words for the notes.
   Count size_or(Names names, Count derived, std::string_view rule) const;
@@ -80,6 +80,7 @@ class Fields {
  private:
   struct Data;
   Fields(std::shared_ptr<Data> data, std::string prefix, std::string pointer);
+  Count at_least(std::int64_t smallest, Names names) const;
   std::shared_ptr<Data> data_;
   std::string prefix_;   // of names in messages: "text_config."
   std::string pointer_;  // of the object in the file: "/text_config"

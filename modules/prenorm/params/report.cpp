@@ -188,7 +188,7 @@ Json report_json(const Report& report) {
           {"model_type", text_or_null(report.model_type)},
           {"architecture", text_or_null(report.architecture)},
           {"total", report.total.value()},
-          {"active", report.active.value()},
+          {"active", nullable(report.active)},
           {"embedding", nullable(report.embedding)},
           {"non_embedding", report.embedding ? Json((report.total - *report.embedding).value()) : Json(nullptr)},
           {"buffers", report.buffers.value()},
@@ -283,8 +283,8 @@ std::string table(const Report& report, int depth) {
   std::vector<Row> rows{{"component", "formula", "one", "copies", "parameters", "share"}};
   add_rows(rows, report.tree, 1, report.total, 1, depth);
   rows.push_back({"total", "", "", "", grouped(report.total), rounded(report.total)});
-  if (report.active != report.total) {
-    rows.push_back({"active for a token", "", "", "", grouped(report.active), share(report.active, report.total)});
+  if (report.active && *report.active != report.total) {
+    rows.push_back({"active for a token", "", "", "", grouped(*report.active), share(*report.active, report.total)});
   }
   if (report.embedding && *report.embedding > 0) {
     const Count rest = report.total - *report.embedding;
@@ -330,7 +330,7 @@ std::string comparison(const std::vector<Report>& reports) {
   for (const Report& report : reports) {
     const auto label = size_label(report);
     rows.push_back({report.input, report.source, report.model_type, grouped(report.total), rounded(report.total),
-                    grouped(report.active), report.embedding ? grouped(*report.embedding) : "",
+                    report.active ? grouped(*report.active) : "", report.embedding ? grouped(*report.embedding) : "",
                     report.file_total ? grouped(*report.file_total) : "", grouped(report.buffers),
                     report.bytes ? grouped(*report.bytes) : "", report.rule ? grouped(*report.rule) : "",
                     report.rule && report.total > 0 ? extras_text(report).substr(7) : "",

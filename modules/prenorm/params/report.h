@@ -47,7 +47,7 @@ struct Report {
   std::string architecture = {};
   Component tree = {};
   Count total = 0;
-  Count active = 0;
+  std::optional<Count> active = {};
   std::optional<Count> embedding = {};
   Count buffers = 0;
   std::optional<Count> bytes = {};
