@@ -88,6 +88,7 @@ ConfigCount count_config(std::string_view json, const ConfigOptions& options) {
   if (family == all.end()) fail_unknown(fields, type);
   count.tree = family->second(fields);
   count.tree.total();  // an overflow shows here
+  count.exact = fields.known_head();
   count.notes = fields.notes();
   return count;
 }

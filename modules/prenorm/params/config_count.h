@@ -15,6 +15,7 @@ struct ConfigCount {
   std::string model_type = {};
   std::string architecture = {};  ///< the class that `architectures` names first; empty when there is none
   Component tree = {};
+  bool exact = true;  ///< false where the architecture is a head that is not known: the bare model is counted
   std::vector<std::string> notes = {};  ///< what was not in the file and how it was decided
 };
 

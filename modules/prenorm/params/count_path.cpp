@@ -54,8 +54,17 @@ fs::path weights_in(const fs::path& folder, std::vector<std::string>& notes) {
   return found.size() == 1 ? found.front() : fs::path();
 }
 
+FileCount open_and_count(const fs::path& path) {
+  const TensorFile file = TensorFile::open(path);
+  try {
+    return count_file(file);
+  } catch (const Error& error) {
+    fail(path.string(), ": ", error.what());
+  }
+}
+
 Report report_file(const std::string& input, const fs::path& path) {
-  const FileCount count = count_file(TensorFile::open(path));
+  const FileCount count = open_and_count(path);
   Report report{.input = input, .source = "file", .exact = count.exact, .tree = count.tree};
   report.total = count.parameters;
   if (!count.has_experts) report.active = count.parameters;
@@ -64,6 +73,12 @@ Report report_file(const std::string& input, const fs::path& path) {
   report.by_dtype = count.by_dtype;
   report.file_total = count.parameters;
   report.notes = count.notes;
+  for (const Copy& copy : count.copies) {
+    if (!copy.equal) continue;
+    report.notes.push_back(copy.name + " is a tied duplicate of " + copy.original + ": equal where compared, " +
+                           grouped(copy.elements) + " elements twice; without it the file has " +
+                           grouped(count.parameters - copy.elements) + " parameters");
+  }
   if (count.layers > 0) {
     report.layers = count.layers;
     report.d_model = count.d_model;
@@ -121,7 +136,10 @@ std::vector<Difference> explain(const FileCount& file, const ConfigCount& config
         {"the file holds the head of ..." + head + ", the config names " + named, other.tree.total() - total});
     return differences;
   }
-  own.push_back({"not explained", file.parameters - total - sum(own)});
+  std::string parts;
+  for (const Component& part : file.tree.children) parts += ", " + part.name + " " + grouped(part.total());
+  own.push_back({"not explained; the file's parts are " + parts.substr(parts.empty() ? 0 : 2, 300),
+                 file.parameters - total - sum(own)});
   return own;
 }
 
@@ -129,7 +147,7 @@ Report report_both(const std::string& input, const fs::path& config_path, const 
                    const ConfigOptions& options) {
   const std::string json = read_file(config_path);
   const ConfigCount config = load_config(config_path, options);
-  const FileCount file = count_file(TensorFile::open(weights));
+  const FileCount file = open_and_count(weights);
   Report report = report_config(input, config);
   report.source = "config and file";
   report.file_total = file.parameters;
@@ -137,8 +155,14 @@ Report report_both(const std::string& input, const fs::path& config_path, const 
   report.bytes = file.bytes;
   report.by_dtype = file.by_dtype;
   report.differences = explain(file, config, json, options);
-  report.exact = file.exact && std::none_of(report.differences.begin(), report.differences.end(),
-                                            [](const auto& d) { return d.reason == "not explained"; });
+  const bool explained = std::none_of(report.differences.begin(), report.differences.end(),
+                                      [](const auto& d) { return d.reason.starts_with("not explained"); });
+  report.exact = config.exact && file.exact && explained;
+  for (const Copy& copy : file.copies) {
+    if (copy.equal && copies_beyond(file, config.tree).empty()) {
+      report.notes.push_back(copy.name + " equals " + copy.original + " in the file, though the config ties nothing");
+    }
+  }
   report.notes.insert(report.notes.end(), file.notes.begin(), file.notes.end());
   return report;
 }

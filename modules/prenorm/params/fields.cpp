@@ -60,6 +60,7 @@ struct Fields::Data {
   std::vector<std::string> notes;
   std::map<std::string, std::string> flags;  // those that took the family's default
   std::vector<std::string> heads;
+  bool known_head = true;
 
   void note(std::string text) {
     if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(std::move(text));
@@ -249,8 +250,14 @@ Parts Fields::head_parts(const std::vector<HeadRule>& rules) const {
       return rule.parts();
     }
   }
-  fail("unknown architecture \"", data_->architecture.substr(0, 80), "\" for model_type ", model_type(),
-       "; known endings: ", joined(data_->heads));
+  data_->known_head = false;
+  note("\"" + data_->architecture.substr(0, 80) + "\" is not a known head of " + model_type() +
+       ": the bare model is counted, whatever stands on it is not. Known endings: " + joined(data_->heads));
+  return rules.front().parts();
+}
+
+bool Fields::known_head() const {
+  return data_->known_head;
 }
 
 std::string Fields::model_type() const {
@@ -285,6 +292,7 @@ bool Fields::has_dimensions() const {
 }
 
 Count Fields::estimate() const {
+  if (!has_dimensions() && pointer_.empty() && has("text_config")) return object("text_config").estimate();
   const auto first = [this](const auto& names) -> Count {
     const auto found = std::find_if(names.begin(), names.end(), [this](const char* name) { return has(name); });
     return found == names.end() ? Count(0) : size({*found});

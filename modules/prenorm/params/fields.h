@@ -63,17 +63,19 @@ class Fields {
   std::string architecture() const;
   void choose_head(std::string_view name);
 
-  /// The parts of the head that the architecture names, of the first rule (the bare model) if it names none. Throws
-  /// Error naming the heads there are if it is none of them.
+  /// The parts of the head that the architecture names; of the first rule (the bare model), with a note, if it names
+  /// none or none of these.
   Parts head_parts(const std::vector<HeadRule>& rules) const;
   Component head(const std::vector<HeadRule>& rules) const { return group("head", head_parts(rules)); }
+
+  bool known_head() const;  ///< false after `head` met an architecture that is none of its rules
 
   std::string model_type() const;  ///< empty when missing
   void note(std::string text) const;
   std::vector<std::string> notes() const;
   std::vector<std::string> heads_seen() const;  ///< the names that the last call of `head` offered
 
-  /// 12 d^2 L from whatever keys hold d and L in this file, 0 when they are not there.
+  /// 12 d^2 L from whatever keys hold d and L in this file or its text_config, 0 when they are not there.
   Count estimate() const;
   bool has_dimensions() const;  ///< at least one key that families use for d or L
 

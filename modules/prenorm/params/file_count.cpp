@@ -59,35 +59,44 @@ std::optional<std::int64_t> number(const std::string& name) {
   return std::nullopt;
 }
 
-bool same_parts(const Component& a, const Component& b) {
-  return a.own == b.own && a.formula == b.formula && a.copies == b.copies &&
-         std::equal(a.children.begin(), a.children.end(), b.children.begin(), b.children.end(),
-                    [](const Component& x, const Component& y) { return x.name == y.name && same_parts(x, y); });
-}
+/// A component, and a text that is equal for those of equal parts, in whatever order these came.
+struct Signed {
+  Component component;
+  std::string signature;
+};
 
 /// Numbered modules that follow each other and are alike become one, with copies: "0-31".
-Component merged(const Module& module) {
-  Component result = module.leaf;
-  std::vector<Component> parts;
+Signed merged(const Module& module) {
+  std::vector<Signed> parts;
   for (const Module& child : module.children) parts.push_back(merged(child));
-  std::stable_sort(parts.begin(), parts.end(), [](const Component& a, const Component& b) {
-    const auto x = number(a.name);
-    const auto y = number(b.name);
-    return x && y && *x < *y;
+  std::stable_sort(parts.begin(), parts.end(), [](const Signed& a, const Signed& b) {
+    const auto x = number(a.component.name);
+    const auto y = number(b.component.name);
+    return x && y ? *x < *y : x.has_value() && !y.has_value();
   });
+  Signed result{module.leaf, ""};
+  std::vector<std::string> signatures;
   std::int64_t last = -2;
-  for (Component& part : parts) {
-    const auto index = number(part.name);
-    Component* before = result.children.empty() ? nullptr : &result.children.back();
-    if (index && before != nullptr && *index == last + 1 && same_parts(*before, part)) {
-      before->name = before->name.substr(0, before->name.find('-')) + "-" + part.name;
+  for (Signed& part : parts) {
+    const auto index = number(part.component.name);
+    Component* before = signatures.empty() ? nullptr : &result.component.children.back();
+    if (index && before != nullptr && *index == last + 1 && signatures.back() == part.signature) {
+      before->name = before->name.substr(0, before->name.find('-')) + "-" + part.component.name;
       before->copies += 1;
       before->active_copies += 1;
     } else {
-      result.children.push_back(std::move(part));
+      signatures.push_back(std::move(part.signature));
+      result.component.children.push_back(std::move(part.component));
     }
     last = index.value_or(-2);
   }
+  for (std::size_t i = 0; i < signatures.size(); ++i) {
+    signatures[i] = result.component.children[i].name + "=" + signatures[i];
+  }
+  std::sort(signatures.begin(), signatures.end());
+  result.signature = std::to_string(module.leaf.own.value()) + module.leaf.formula + "{";
+  for (const std::string& signature : signatures) result.signature += signature + ";";
+  result.signature += "}";
   return result;
 }
 
@@ -148,12 +157,6 @@ void find_copies(const TensorFile& file, FileCount& count) {
       const std::string stem = tensor.name.substr(0, tensor.name.size() - kBias.size());
       if (const TensorInfo* bias = file.find(stem + ".bias")) add(tensor, *bias);
     }
-  }
-  for (const Copy& copy : count.copies) {
-    if (!copy.equal) continue;
-    count.notes.push_back(copy.name + " is a tied duplicate of " + copy.original + " (equal where compared): " +
-                          std::to_string(copy.elements.value()) + " elements twice; without it the file has " +
-                          std::to_string((count.parameters - copy.elements).value()) + " parameters");
   }
 }
 
@@ -257,7 +260,7 @@ FileCount count_file(const TensorFile& file) {
     tally.elements += role.elements;
     ++tally.tensors;
   }
-  count.tree = merged(root);
+  count.tree = merged(root).component;
   add_notes(packed, "counted unpacked, ", count);
   add_notes(buffers, "no parameters, ", count);
   if (!count.exact) count.notes.push_back("the file does not say how many bits are packed: 4 are assumed");

@@ -129,7 +129,7 @@ std::string heading(const Report& report) {
   for (const std::string& part : {report.model_type, report.architecture}) {
     if (!part.empty()) line += ", " + part;
   }
-  return line + "\n\n";
+  return line + (report.exact ? "" : " (not exact: see the notes)") + "\n\n";
 }
 
 std::string candidate_table(const Report& report) {
@@ -233,7 +233,10 @@ std::optional<SizeLabel> size_label(const Report& report) {
   if (report.source == "dimensions") return std::nullopt;
   static const std::regex pattern(R"((^|[-_. /])((\d{1,3})[xX])?(\d{1,4}(\.\d{1,3})?)([kKmMbBtT])(?=$|[-_. /]))");
   std::filesystem::path rest = std::filesystem::path(report.input).lexically_normal();
-  for (int up = 0; up < 3 && !rest.empty(); ++up, rest = rest.parent_path()) {
+  if (!rest.has_filename()) rest = rest.parent_path();
+  // The file and its folder; of the cache of the Hugging Face hub, the folder above the snapshots.
+  const bool cached = rest.parent_path().parent_path().filename() == "snapshots";
+  for (int up = 0; up < (cached ? 4 : 2) && !rest.empty(); ++up, rest = rest.parent_path()) {
     const std::string name = rest.filename().string();
     std::smatch match;
     if (name.size() > 200 || !std::regex_search(name, match, pattern)) continue;
@@ -246,7 +249,11 @@ std::optional<SizeLabel> size_label(const Report& report) {
 }
 
 Report report_config(const std::string& input, const ConfigCount& count) {
-  Report report{.input = input, .source = "config", .model_type = count.model_type, .architecture = count.architecture};
+  Report report{.input = input,
+                .source = "config",
+                .exact = count.exact,
+                .model_type = count.model_type,
+                .architecture = count.architecture};
   take_tree(report, count.tree);
   report.config_total = report.total;
   report.notes = count.notes;
