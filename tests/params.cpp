@@ -189,7 +189,12 @@ TEST_CASE("totals and labels are read as people write them") {
   CHECK(label("Mixtral-8x7B")->claimed == 56000000000);
   CHECK(label("Qwen2.5-0.5B")->text == "0.5B");
   CHECK_FALSE(label("gpt2/config.json").has_value());
-  CHECK_FALSE(label("bert-4bit").has_value());
+  CHECK(label("hub/models--x--Y-13b/snapshots/0a1b2c/config.json")->text == "13b");
+  CHECK(label("opt_350m.safetensors")->claimed == 350000000);
+  for (const char* none : {"bert-4bit", "0B", "x7B", "7x", "1.b", "12345B", "b", "v7", "7Bit", ""}) {
+    INFO(none);
+    CHECK_FALSE(label(none).has_value());
+  }
   CHECK(grouped(-1234567) == "-1,234,567");
   CHECK(grouped(999) == "999");
   CHECK(rounded(124439808) == "124.4 M");

@@ -372,6 +372,18 @@ def t5_with_a_head_of_its_own():
 
 
 @test
+def a_head_that_is_tied_by_the_config_alone():
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(
+        vocab_size=50, d_model=16, d_kv=4, d_ff=20, num_layers=1, num_heads=2))
+    model.save_pretrained(path("flan"))
+    tensors = safetensors.torch.load_file(path("flan/model.safetensors"))
+    safetensors.torch.save_file(tensors | {"lm_head.weight": torch.randn(50, 16)}, path("flan/model.safetensors"))
+    both = count(path("flan"))
+    assert both["file_total"] - both["config_total"] == 800 and both["exact"]
+    assert "lm_head.weight is tied by the config, but differs" in both["differences"][0]["reason"]
+
+
+@test
 def packed_formats_are_counted_unpacked():
     state = json.dumps({"shape": [5, 3], "quant_type": "nf4"}).encode()
     safetensors.torch.save_file({

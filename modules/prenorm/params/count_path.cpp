@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
-#include <regex>
 #include <string_view>
 
 #include "prenorm/error.h"
@@ -54,6 +54,15 @@ fs::path weights_in(const fs::path& folder, std::vector<std::string>& notes) {
   return found.size() == 1 ? found.front() : fs::path();
 }
 
+/// "00072" of "model-00012-of-00072"; empty for other names and the only shard of one.
+std::string shards_of(const std::string& stem) {
+  const std::size_t of = stem.rfind("-of-");
+  if (of == std::string::npos || of == 0 || !std::isdigit(static_cast<unsigned char>(stem[of - 1]))) return "";
+  std::string number = stem.substr(of + 4);
+  const bool counts = !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
+  return counts && number.find_first_not_of('0') != std::string::npos && number != "00001" ? number : "";
+}
+
 FileCount open_and_count(const fs::path& path) {
   const TensorFile file = TensorFile::open(path);
   try {
@@ -85,11 +94,8 @@ Report report_file(const std::string& input, const fs::path& path) {
     report.rule = Count(12) * count.d_model * count.d_model * count.layers;
     report.notes.push_back("no config: d and L are read from the names and shapes of the tensors");
   }
-  static const std::regex shard(R"(\d+-of-(\d+)\.)");
-  std::smatch match;
-  const std::string name = path.filename().string();
-  if (std::regex_search(name, match, shard) && match[1].str().find_first_not_of("01") != std::string::npos) {
-    report.notes.push_back("one shard of " + match[1].str() + ": the others are not counted");
+  if (const std::string shards = shards_of(path.stem().string()); !shards.empty()) {
+    report.notes.push_back("one shard of " + shards + ": the others are not counted");
   }
   return report;
 }

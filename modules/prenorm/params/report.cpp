@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <string_view>
 #include <utility>
 
@@ -83,6 +82,41 @@ void add_rows(std::vector<Row>& rows, const Component& component, Count copies, 
                     grouped(parameters), share(parameters, total)});
     if (level < depth) add_rows(rows, child, all, total, level + 1, depth);
   }
+}
+
+/// "7b", "0.5B" or "8x7B" at the start of a word, alone or before a file's extension.
+std::optional<SizeLabel> label_in(std::string_view word) {
+  std::size_t at = 0;
+  const auto is_digit = [&](std::size_t i) {
+    return i < word.size() && std::isdigit(static_cast<unsigned char>(word[i]));
+  };
+  const auto digits = [&] {
+    const std::size_t begin = at;
+    while (is_digit(at)) ++at;
+    return std::string(word.substr(begin, at - begin));
+  };
+  const auto letter = [&] { return at < word.size() ? std::tolower(static_cast<unsigned char>(word[at])) : 0; };
+  std::string number = digits();
+  std::string experts = "1";
+  if (letter() == 'x') {
+    ++at;
+    experts = std::exchange(number, digits());
+  }
+  if (number.empty() || number.size() > 4 || experts.empty() || experts.size() > 3) return std::nullopt;
+  if (letter() == '.' && is_digit(at + 1)) {
+    ++at;
+    number += ".";
+    number += digits();
+  }
+  if (letter() == 0 || std::string_view("kmbt").find(static_cast<char>(letter())) == std::string_view::npos) {
+    return std::nullopt;
+  }
+  number += word[at++];
+  if (at < word.size() && word[at] != '.') return std::nullopt;
+  if (number.size() > 10 || number.find_first_of("123456789") == std::string::npos || std::stoi(experts) == 0) {
+    return std::nullopt;
+  }
+  return SizeLabel{std::string(word.substr(0, at)), Count(std::stoi(experts)) * parse_total(number)};
 }
 
 Count widest(const Component& component) {
@@ -231,19 +265,17 @@ std::string rounded(Count count) {
 
 std::optional<SizeLabel> size_label(const Report& report) {
   if (report.source == "dimensions") return std::nullopt;
-  static const std::regex pattern(R"((^|[-_. /])((\d{1,3})[xX])?(\d{1,4}(\.\d{1,3})?)([kKmMbBtT])(?=$|[-_. /]))");
   std::filesystem::path rest = std::filesystem::path(report.input).lexically_normal();
   if (!rest.has_filename()) rest = rest.parent_path();
   // The file and its folder; of the cache of the Hugging Face hub, the folder above the snapshots.
   const bool cached = rest.parent_path().parent_path().filename() == "snapshots";
   for (int up = 0; up < (cached ? 4 : 2) && !rest.empty(); ++up, rest = rest.parent_path()) {
     const std::string name = rest.filename().string();
-    std::smatch match;
-    if (name.size() > 200 || !std::regex_search(name, match, pattern)) continue;
-    const std::string number = match[4].str() + match[6].str();
-    const Count experts = match[3].matched ? std::stoi(match[3].str()) : 1;
-    if (experts == 0 || std::stod(match[4].str()) == 0) continue;
-    return SizeLabel{match[2].str() + number, experts * parse_total(number)};
+    for (std::size_t begin = 0; begin < name.size();) {
+      const std::size_t end = std::min(name.find_first_of("-_ ", begin), name.size());
+      if (const auto label = label_in(std::string_view(name).substr(begin, end - begin))) return label;
+      begin = end + 1;
+    }
   }
   return std::nullopt;
 }
