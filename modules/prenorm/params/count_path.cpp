@@ -18,6 +18,7 @@ namespace {
 
 /// Whether a file is to be read as a config.json: by its name, or because it starts like JSON.
 bool is_config(const fs::path& path) {
+  if (fs::exists(path) && !fs::is_regular_file(path)) return false;  // a pipe: not to be waited for
   const std::string name = path.filename().string();
   std::array<char, 64> bytes{};
   std::ifstream stream(path, std::ios::binary);

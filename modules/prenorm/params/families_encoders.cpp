@@ -2,15 +2,10 @@
 #include <algorithm>
 
 #include "prenorm/error.h"
-#include "prenorm/params/families.h"
+#include "prenorm/params/families_shared.h"
 
 namespace prenorm::params {
 namespace {
-
-AttentionSizes full_attention(const Fields& f, Count d, Fields::Names heads, std::string_view d_name) {
-  const auto [n, head_size] = f.heads(heads, d, d_name);
-  return {.d = d, .heads = n, .kv_heads = n, .head_size = head_size};
-}
 
 /// dense d -> e, norm, and the tied output matrix with its bias; untied, transformers keeps a second bias.
 Component masked_language_head(const Fields& f, Count d, Count e, Count vocabulary) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "prenorm/params/config_count.h"
@@ -60,14 +61,24 @@ struct Report {
   std::vector<Difference> differences = {};
   std::vector<Candidate> candidates = {};
   std::vector<std::string> notes = {};
+
+  /// 100 (total - rule) / total; nothing where there is no rule or nothing to count.
+  std::optional<double> extras_percent() const;
 };
 
 /// A size in the name of an input, as in "Llama-2-7b-hf": never used to count, only to judge.
 struct SizeLabel {
   std::string text;
   Count claimed;
+
+  /// How far `total` is from it: negative when it is less.
+  double off_percent(Count total) const;
 };
 std::optional<SizeLabel> size_label(const Report& report);
+
+/// Bytes of the weights, and of training: weights, gradients and AdamW's two moments in float32 (4 + 4 + 8), or
+/// bfloat16 weights and gradients beside a float32 copy and moments (2 + 2 + 12).
+std::vector<std::pair<const char*, Count>> memory(Count total);
 
 Report report_config(const std::string& input, const ConfigCount& count);
 Report report_dimensions(const std::string& input, const ModelConfig& config);
