@@ -8,6 +8,7 @@
 #include "prenorm/error.h"
 #include "prenorm/tensor_file/pickle.h"
 #include "prenorm/tensor_file/pt_names.h"
+#include "prenorm/tensor_file/script_code.h"
 #include "prenorm/tensor_file/strided.h"
 #include "prenorm/tensor_file/text.h"
 #include "prenorm/tensor_file/zip.h"
@@ -63,7 +64,7 @@ std::optional<TensorCall> tensor_call(const PickleValue& value) {
 class PtReader {
  public:
   PtReader(const FileSource& source, const ZipReader& zip, std::string folder, TensorFile::Contents& contents)
-      : source_(source), zip_(zip), folder_(std::move(folder)), contents_(contents) {
+      : source_(source), zip_(zip), folder_(std::move(folder)), contents_(contents), code_(zip, folder_) {
     if (zip_.sizes().contains(folder_ + "byteorder")) {
       const std::string order = zip_.read(folder_ + "byteorder", 16);
       require(order == "little" || order == "big", "byteorder is ", in_quotes(order), ", not little or big");
@@ -100,7 +101,7 @@ class PtReader {
     for (std::size_t i = 0; i < attributes.size(); i += 2) {
       const std::string name = spend(path + key_name(*attributes[i]));
       const PickleValue& value = *attributes[i + 1];
-      if (tensor_call(value)) {
+      if (tensor_call(value) && in_state_dict(object, key_name(*attributes[i]))) {
         add(name, value);
       } else if (value.is(Kind::object)) {
         module(value, name + ".", depth + 1);
@@ -135,6 +136,11 @@ class PtReader {
       }
     }
     return nullptr;
+  }
+
+  /// A tensor that a script keeps without having registered it is none of its weights.
+  bool in_state_dict(const PickleValue& module, const std::string& attribute) {
+    return contents_.kind != TensorFile::Kind::torchscript || code_.in_state_dict(module.items[0]->text, attribute);
   }
 
   static std::string key_name(const PickleValue& key) {
@@ -219,6 +225,7 @@ class PtReader {
   const ZipReader& zip_;
   const std::string folder_;
   TensorFile::Contents& contents_;
+  ScriptCode code_;
   bool big_endian_ = false;
   std::size_t names_ = 0;
   std::unordered_map<std::string, std::uint64_t> offsets_ = {};
