@@ -1,6 +1,5 @@
 """Files of Python's torch and safetensors against ours: python3 tensor_file.py TOOL, the built tensor_file_tool."""
 
-import collections
 import json
 import os
 import pickle
@@ -8,7 +7,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import warnings
+import zipfile
 
 try:
     import numpy
@@ -182,11 +183,27 @@ class TensorFileTest(unittest.TestCase):
         tensors = {"a": torch.rand(3), "c": torch.rand(2, dtype=torch.complex64), "b": torch.tensor([1, 0], dtype=torch.bool)}
         swapped = {"a": tensors["a"].numpy().byteswap(), "c": tensors["c"].numpy().byteswap(), "b": tensors["b"].numpy()}
         torch.save({k: torch.from_numpy(v) for k, v in swapped.items()}, self.path("little.pt"))
-        import zipfile
         with zipfile.ZipFile(self.path("little.pt")) as little, zipfile.ZipFile(self.path("big.pt"), "w") as big:
             for name in little.namelist():
                 big.writestr(name, "big" if name.endswith("byteorder") else little.read(name))
         self.assert_holds(self.path("big.pt"), tensors)
+
+    def test_zip_of_64_bits(self):
+        state = Net().state_dict()
+        torch.save(state, self.path("small.pt"))
+        with unittest.mock.patch("zipfile.ZIP64_LIMIT", 1), zipfile.ZipFile(self.path("small.pt")) as small:
+            with zipfile.ZipFile(self.path("wide.pt"), "w") as wide:
+                for name in small.namelist():
+                    wide.writestr(name, small.read(name))
+        self.assert_holds(self.path("wide.pt"), state)
+
+    def test_compressed_records_are_refused_by_name(self):
+        torch.save({"a": torch.ones(1000)}, self.path("small.pt"))
+        with zipfile.ZipFile(self.path("small.pt")) as small:
+            with zipfile.ZipFile(self.path("packed.pt"), "w", zipfile.ZIP_DEFLATED) as packed:
+                for name in small.namelist():
+                    packed.writestr(name, small.read(name))
+        self.assertIn('record "small/data/0" is compressed', self.error(self.path("packed.pt")))
 
     def test_torchscript(self):
         for train in (True, False):

@@ -148,8 +148,8 @@ class PickleMachine {
   [[noreturn]] void refuse(const std::string& name) const {
     const bool outermost = stack_.empty() && builds_object();
     require(!outermost && !name.starts_with("torch.nn.modules."), "is a whole pickled module or object (class ",
-            in_quotes(name), "); save model.state_dict() instead of the model");
-    fail("refuses ", in_quotes(name), ": only tensors and plain Python values are read, nothing is executed");
+            InQuotes(name), "); save model.state_dict() instead of the model");
+    fail("refuses ", InQuotes(name), ": only tensors and plain Python values are read, nothing is executed");
   }
 
   /// Whether what follows, after storing it for later, is an empty tuple of arguments and NEWOBJ.
