@@ -5,8 +5,6 @@
 namespace prenorm {
 namespace {
 
-constexpr std::uint64_t kMaxCode = 100'000'000;
-
 /// The strings of a line like `  __parameters__ = ["weight", "bias", ]`.
 void add_names(std::string_view line, std::set<std::string>& names) {
   for (;;) {
@@ -33,7 +31,8 @@ void ScriptCode::read(const std::string& module) {
   std::replace(path.begin(), path.end(), '.', '/');
   path = folder_ + "code/" + path + ".py";
   if (!zip_.sizes().contains(path)) return;
-  const std::string code = zip_.read(path, kMaxCode);
+  const std::string code = zip_.read(path, code_left_);
+  code_left_ -= code.size();
   std::set<std::string> parameters;
   std::string name;
   std::string_view rest = code;

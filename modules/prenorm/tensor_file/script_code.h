@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -22,6 +23,7 @@ class ScriptCode {
 
   const ZipReader& zip_;
   const std::string folder_;
+  std::uint64_t code_left_ = 100'000'000;  // bytes that may still be read, whatever names the pickle makes up
   std::set<std::string, std::less<>> modules_ = {};
   std::map<std::string, std::set<std::string>, std::less<>> classes_ = {};
 };
