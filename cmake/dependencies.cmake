@@ -31,7 +31,8 @@ else()
   file(GLOB sources "${zlib_SOURCE_DIR}/*.c")
   add_library(prenorm_zip OBJECT ${sources} "${zlib_SOURCE_DIR}/contrib/minizip/ioapi.c"
               "${zlib_SOURCE_DIR}/contrib/minizip/unzip.c" "${zlib_SOURCE_DIR}/contrib/minizip/zip.c")
-  set_target_properties(prenorm_zip PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_definitions(prenorm_zip PRIVATE Z_HAVE_UNISTD_H)
+  set_target_properties(prenorm_zip PROPERTIES POSITION_INDEPENDENT_CODE ON COMPILE_WARNING_AS_ERROR OFF)
   target_include_directories(prenorm_zip SYSTEM PUBLIC "${zlib_SOURCE_DIR}" "${zlib_SOURCE_DIR}/contrib")
 endif()
 

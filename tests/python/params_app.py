@@ -364,6 +364,17 @@ def another_head_or_none_in_the_file_is_explained():
 
 
 @test
+def metadata_is_compared_and_never_trusted():
+    tensors = {"wte.weight": ("F32", [5, 4]), "ids": ("I64", [3])}
+    for metadata, expected in (({"total_parameters": "20"}, 0), ({"total_parameters": "333312"}, 1),
+                               ({"total_size": "104"}, 0), ({"total_size": "x"}, 1), ({"format": "pt"}, 0),
+                               ({"lm_head.weight": "wte.weight"}, 1)):
+        report = count(sparse("meta.safetensors", tensors, metadata))
+        notes = [note for note in report["notes"] if "metadata" in note or "tied" in note]
+        assert report["total"] == 20 and len(notes) == expected, (metadata, notes)
+
+
+@test
 def t5_with_a_head_of_its_own():
     file = config("t5-small", "t5/config.json", tie_word_embeddings=False)
     sparse("t5/model.safetensors", shapes(json.load(open(file))))
@@ -536,6 +547,9 @@ def hostile_names_stay_on_one_line():
     assert "\x1b" not in refused(write("a\x1b[31m\nb.json", "{"))
     file = sparse("n.safetensors", {"a\x1b[31m\nb.weight": ("F32", [2]), ".".join("x" * 5000): ("F32", [3])})
     code, out, _ = run(file, "--depth", 50)
+    assert len([line for line in out.splitlines() if "?[31m" in line]) == 1
+    tied = sparse("t\x1b.safetensors", {"lm_head.weight": ("F32", [2, 2]), "x\x1b.wte.weight": ("F32", [2, 2])})
+    assert "\x1b" not in run(tied)[1] and "x?.wte.weight" in run(tied)[1]
     assert code == 0 and "\x1b" not in out and count(file)["total"] == 5
     refused(write("deep.json", "[" * 100000))
     refused(write("deep.json", '{"a":' * 100000 + "1" + "}" * 100000))

@@ -40,13 +40,19 @@ std::string binary_size(Count bytes) {
   return scaled(static_cast<double>(bytes.value()), 1024, {"B", "KiB", "MiB", "GiB", "TiB", "PiB"});
 }
 
-/// Columns aligned, the first `texts` of them to the left; names of a file cannot bring in control characters.
+/// Names from a file or a path cannot bring control characters to a terminal.
+std::string printable(std::string text) {
+  for (char& letter : text) letter = std::iscntrl(static_cast<unsigned char>(letter)) ? '?' : letter;
+  return text;
+}
+
+/// Columns aligned, the first `texts` of them to the left.
 std::string aligned(std::vector<Row> rows, std::size_t texts) {
   std::vector<std::size_t> widths;
   for (Row& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (std::size_t i = 0; i < row.size(); ++i) {
-      for (char& letter : row[i]) letter = std::iscntrl(static_cast<unsigned char>(letter)) ? '?' : letter;
+      row[i] = printable(row[i]);
       widths[i] = std::max(widths[i], row[i].size());
     }
   }
@@ -93,7 +99,7 @@ std::string heading(const Report& report) {
   for (const std::string& part : {report.model_type, report.architecture}) {
     if (!part.empty()) line += ", " + part;
   }
-  return line + (report.exact ? "" : " (not exact: see the notes)") + "\n\n";
+  return printable(line) + (report.exact ? "" : " (not exact: see the notes)") + "\n\n";
 }
 
 std::string candidate_table(const Report& report) {
@@ -109,6 +115,45 @@ std::string candidate_table(const Report& report) {
 std::string extras_text(const Report& report) {
   const std::optional<double> extras = report.extras_percent();
   return extras ? decimals(*extras, 1) + " %" : "";
+}
+
+/// The totals below the parts.
+void add_summary(std::vector<Row>& rows, const Report& report) {
+  const auto add = [&](const std::string& name, Count count, const std::string& last, const std::string& formula = "") {
+    rows.push_back({name, formula, "", "", grouped(count), last});
+  };
+  const bool both = report.config_total && report.file_total;
+  add(both ? "total by the config" : "total", report.total, rounded(report.total));
+  if (both) add("parameters in the file", *report.file_total, rounded(*report.file_total));
+  if (report.active && *report.active != report.total) {
+    add("active for a token", *report.active, share(*report.active, report.total));
+  }
+  if (report.embedding && *report.embedding > 0) {
+    const Count rest = report.total - *report.embedding;
+    add("in embedding tables", *report.embedding, share(*report.embedding, report.total));
+    add("without them", rest, share(rest, report.total));
+  }
+  if (report.extras_percent()) {
+    add("12 d^2 L", *report.rule, extras_text(report).insert(0, "extras "), rule_text(report));
+  }
+  if (report.buffers > 0) add("no parameters", report.buffers, "");
+  for (const auto& [dtype, count] : report.by_dtype) add("stored as " + dtype, count, "");
+  if (report.bytes) add("bytes of all tensors", *report.bytes, binary_size(*report.bytes));
+}
+
+/// One line: the weights in the usual types, and training.
+std::string memory_text(Count total) {
+  std::string line = "memory of the weights: ";
+  Count training = 0;
+  for (const auto& [name, bytes] : memory(total)) {
+    if (std::string_view(name).starts_with("adamw")) {
+      training = bytes;
+    } else {
+      line += std::string(name) + " " + binary_size(bytes) + ", ";
+    }
+  }
+  return line + "training with AdamW " + binary_size(training) +
+         " (16 bytes a parameter, all float32 or mixed with bfloat16)\n";
 }
 
 }  // namespace
@@ -131,46 +176,17 @@ std::string rounded(Count count) {
 std::string table(const Report& report, int depth) {
   std::vector<Row> rows{{"component", "formula", "one", "copies", "parameters", "share"}};
   add_rows(rows, report.tree, 1, report.total, 1, depth);
-  rows.push_back({"total", "", "", "", grouped(report.total), rounded(report.total)});
-  if (report.active && *report.active != report.total) {
-    rows.push_back({"active for a token", "", "", "", grouped(*report.active), share(*report.active, report.total)});
-  }
-  if (report.embedding && *report.embedding > 0) {
-    const Count rest = report.total - *report.embedding;
-    rows.push_back(
-        {"in embedding tables", "", "", "", grouped(*report.embedding), share(*report.embedding, report.total)});
-    rows.push_back({"without them", "", "", "", grouped(rest), share(rest, report.total)});
-  }
-  if (report.extras_percent()) {
-    rows.push_back(
-        {"12 d^2 L", rule_text(report), "", "", grouped(*report.rule), extras_text(report).insert(0, "extras ")});
-  }
-  if (report.file_total) {
-    rows.push_back({"parameters in the file", "", "", "", grouped(*report.file_total), rounded(*report.file_total)});
-  }
-  if (report.buffers > 0) rows.push_back({"buffers in the file", "", "", "", grouped(report.buffers), ""});
-  for (const auto& [dtype, count] : report.by_dtype) {
-    rows.push_back({"stored as " + dtype, "", "", "", grouped(count), ""});
-  }
-  if (report.bytes)
-    rows.push_back({"bytes of all tensors", "", "", "", grouped(*report.bytes), binary_size(*report.bytes)});
-
+  add_summary(rows, report);
   std::string text = heading(report);
   if (!report.candidates.empty()) text += candidate_table(report);
   text += aligned(rows, 2) + "\n";
   if (const auto label = size_label(report)) text += verdict(*label, report) + "\n";
-  std::string line;
-  for (const auto& [name, bytes] : memory(report.total)) {
-    if (std::string_view(name) == "adamw_mixed") continue;
-    line += (line.empty() ? "" : ", ") +
-            std::string(name == std::string_view("adamw_float32") ? "training with AdamW" : name) + " " +
-            binary_size(bytes);
-  }
-  text += "memory of the weights: " + line + " (16 bytes a parameter, all float32 or mixed with bfloat16)\n";
+  text += memory_text(report.total);
   for (const auto& [reason, elements] : report.differences) {
-    text += "difference " + std::string(elements > 0 ? "+" : "") + grouped(elements) + ": " + reason + "\n";
+    const std::string sign = elements > 0 ? "+" : "";
+    text += "difference " + sign + grouped(elements) + ": " + printable(reason) + "\n";
   }
-  for (const std::string& note : report.notes) text += "note: " + note + "\n";
+  for (const std::string& note : report.notes) text += "note: " + printable(note) + "\n";
   return text;
 }
 

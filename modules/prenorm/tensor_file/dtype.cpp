@@ -42,8 +42,8 @@ std::optional<Dtype> find_dtype(std::string_view name) {
 std::int64_t numel(const std::vector<std::int64_t>& shape) {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) {
-    require(size >= 0, "shape ", shape_text(shape), " has a negative size");
-    require(!__builtin_mul_overflow(count, size, &count), "shape ", shape_text(shape), " overflows 64 bits");
+    require(size >= 0, "shape ", ShapeText(shape), " has a negative size");
+    require(!__builtin_mul_overflow(count, size, &count), "shape ", ShapeText(shape), " overflows 64 bits");
   }
   return count;
 }
@@ -52,8 +52,8 @@ std::uint64_t nbytes(Dtype dtype, const std::vector<std::int64_t>& shape) {
   std::uint64_t bits = 0;
   const bool overflow = __builtin_mul_overflow(static_cast<std::uint64_t>(numel(shape)),
                                                static_cast<std::uint64_t>(dtype_bits(dtype)), &bits);
-  require(!overflow, dtype_name(dtype), " of shape ", shape_text(shape), " overflows 64 bits");
-  require(bits % 8 == 0, dtype_name(dtype), " of shape ", shape_text(shape), " does not end at a whole byte");
+  require(!overflow, dtype_name(dtype), " of shape ", ShapeText(shape), " overflows 64 bits");
+  require(bits % 8 == 0, dtype_name(dtype), " of shape ", ShapeText(shape), " does not end at a whole byte");
   return bits / 8;
 }
 

@@ -11,15 +11,22 @@ namespace prenorm {
 
 using Kind = PickleValue::Kind;
 
+// Far above what a checkpoint of 100 MB of pickle has, and what keeps memory in proportion to it.
+constexpr std::size_t kMaxValues = 5'000'000;
+constexpr std::size_t kMaxOperations = 25'000'000;
+
 /// The stack machine of Python's pickletools, for the operations that PyTorch's files are made of.
 class PickleMachine {
  public:
   PickleMachine(Pickle& pickle, const std::function<bool(std::string_view)>& allowed)
-      : pickle_(pickle), bytes_(pickle.bytes_), allowed_(allowed) {}
+      : pickle_(pickle), bytes_(pickle.bytes_), allowed_(allowed), other_(pickle.values_.emplace_back()) {}
 
   const PickleValue* run() {
     require(bytes_.size() > 2 && bytes_[0] == '\x80', "the pickle does not begin with a protocol");
-    while (!done_) step(take(1)[0]);
+    for (std::size_t operations = 0; !done_; ++operations) {
+      require(operations < kMaxOperations, "the pickle has more than ", kMaxOperations, " operations");
+      step(take(1)[0]);
+    }
     return pop();
   }
 
@@ -37,7 +44,7 @@ class PickleMachine {
       case '0': pop(); return;                    // POP
       case '1': pop_mark(); return;               // POP_MARK
       case '2': stack_.push_back(top()); return;  // DUP
-      case 'N': push(Kind::other); return;        // NONE
+      case 'N': push_other(); return;        // NONE
       case '\x88': return push_integer(1);        // NEWTRUE
       case '\x89': return push_integer(0);        // NEWFALSE
       case 'J': return push_integer(number<std::int32_t>());
@@ -45,16 +52,16 @@ class PickleMachine {
       case 'M': return push_integer(number<std::uint16_t>());
       case '\x8a': return push_long(take(number<std::uint8_t>()));   // LONG1
       case '\x8b': return push_long(take(number<std::uint32_t>()));  // LONG4
-      case 'G': take(8); push(Kind::other); return;                  // BINFLOAT
+      case 'G': take(8); push_other(); return;                  // BINFLOAT
       case 'X': return push_text(take(number<std::uint32_t>()));     // BINUNICODE
       case '\x8c': return push_text(take(number<std::uint8_t>()));   // SHORT_BINUNICODE
       case '\x8d': return push_text(take(number<std::uint64_t>()));  // BINUNICODE8
       case 'U': return push_text(take(number<std::uint8_t>()));      // SHORT_BINSTRING
       case 'T': return push_text(take(number<std::uint32_t>()));     // BINSTRING
-      case 'C': take(number<std::uint8_t>()); push(Kind::other); return;     // SHORT_BINBYTES
-      case 'B': take(number<std::uint32_t>()); push(Kind::other); return;    // BINBYTES
-      case '\x8e': take(number<std::uint64_t>()); push(Kind::other); return;  // BINBYTES8
-      case '\x96': take(number<std::uint64_t>()); push(Kind::other); return;  // BYTEARRAY8
+      case 'C': take(number<std::uint8_t>()); push_other(); return;     // SHORT_BINBYTES
+      case 'B': take(number<std::uint32_t>()); push_other(); return;    // BINBYTES
+      case '\x8e': take(number<std::uint64_t>()); push_other(); return;  // BINBYTES8
+      case '\x96': take(number<std::uint64_t>()); push_other(); return;  // BYTEARRAY8
       case '}': push(Kind::dict); return;
       case ']': case ')': case '\x8f': push(Kind::list); return;                   // EMPTY_LIST, _TUPLE, _SET
       case 't': case 'l': case '\x91': return push_items(Kind::list, pop_mark());  // TUPLE, LIST, FROZENSET
@@ -70,9 +77,9 @@ class PickleMachine {
       case 'e': case '\x90': return extend(Kind::list, pop_mark());           // APPENDS, ADDITEMS
       case 's': return extend(Kind::dict, pop(2));                            // SETITEM
       case 'u': return extend(Kind::dict, pop_mark());                        // SETITEMS
-      case 'q': memo_[number<std::uint8_t>()] = top(); return;                // BINPUT
-      case 'r': memo_[number<std::uint32_t>()] = top(); return;               // LONG_BINPUT
-      case '\x94': memo_[static_cast<std::uint32_t>(memo_.size())] = top(); return;  // MEMOIZE
+      case 'q': return store(number<std::uint8_t>());                // BINPUT
+      case 'r': return store(number<std::uint32_t>());               // LONG_BINPUT
+      case '\x94': return store(static_cast<std::uint32_t>(memo_.size()));  // MEMOIZE
       case 'h': return recall(number<std::uint8_t>());                        // BINGET
       case 'j': return recall(number<std::uint32_t>());                       // LONG_BINGET
       case 'c': {                                                             // GLOBAL
@@ -119,11 +126,15 @@ class PickleMachine {
   }
 
   PickleValue& push(Kind kind) {
+    require(pickle_.values_.size() < kMaxValues, "the pickle holds more than ", kMaxValues, " values");
     PickleValue& value = pickle_.values_.emplace_back();
     value.kind = kind;
     stack_.push_back(&value);
     return value;
   }
+
+  /// All of them are one: nothing is known of them.
+  void push_other() { stack_.push_back(&other_); }
 
   void push_integer(std::int64_t integer) { push(Kind::integer).integer = integer; }
   void push_text(std::string_view text) { push(Kind::text).text = text; }
@@ -131,7 +142,7 @@ class PickleMachine {
 
   void push_long(std::string_view digits) {
     if (digits.size() > 8) {
-      push(Kind::other);
+      push_other();
       return;
     }
     std::uint64_t value = !digits.empty() && digits.back() < 0 ? ~std::uint64_t{0} : 0;
@@ -148,8 +159,8 @@ class PickleMachine {
   [[noreturn]] void refuse(const std::string& name) const {
     const bool outermost = stack_.empty() && builds_object();
     require(!outermost && !name.starts_with("torch.nn.modules."), "is a whole pickled module or object (class ",
-            in_quotes(name), "); save model.state_dict() instead of the model");
-    fail("refuses ", in_quotes(name), ": only tensors and plain Python values are read, nothing is executed");
+            InQuotes(name), "); save model.state_dict() instead of the model");
+    fail("refuses ", InQuotes(name), ": only tensors and plain Python values are read, nothing is executed");
   }
 
   /// Whether what follows, after storing it for later, is an empty tuple of arguments and NEWOBJ.
@@ -192,6 +203,11 @@ class PickleMachine {
     container.items.insert(container.items.end(), items.begin(), items.end());
   }
 
+  void store(std::uint32_t key) {
+    memo_[key] = top();
+    require(memo_.size() <= kMaxValues, "the pickle stores more than ", kMaxValues, " values");
+  }
+
   void recall(std::uint32_t key) {
     const auto entry = memo_.find(key);
     require(entry != memo_.end(), "the pickle recalls a value that it did not store");
@@ -223,6 +239,7 @@ class PickleMachine {
   std::vector<PickleValue*> stack_ = {};
   std::vector<std::size_t> marks_ = {};
   std::unordered_map<std::uint32_t, PickleValue*> memo_ = {};
+  PickleValue& other_;
 };
 
 Pickle::Pickle(std::string bytes, const std::function<bool(std::string_view)>& allowed) : bytes_(std::move(bytes)) {

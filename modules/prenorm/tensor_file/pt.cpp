@@ -8,6 +8,7 @@
 #include "prenorm/error.h"
 #include "prenorm/tensor_file/pickle.h"
 #include "prenorm/tensor_file/pt_names.h"
+#include "prenorm/tensor_file/script_code.h"
 #include "prenorm/tensor_file/strided.h"
 #include "prenorm/tensor_file/text.h"
 #include "prenorm/tensor_file/zip.h"
@@ -63,10 +64,10 @@ std::optional<TensorCall> tensor_call(const PickleValue& value) {
 class PtReader {
  public:
   PtReader(const FileSource& source, const ZipReader& zip, std::string folder, TensorFile::Contents& contents)
-      : source_(source), zip_(zip), folder_(std::move(folder)), contents_(contents) {
+      : source_(source), zip_(zip), folder_(std::move(folder)), contents_(contents), code_(zip, folder_) {
     if (zip_.sizes().contains(folder_ + "byteorder")) {
       const std::string order = zip_.read(folder_ + "byteorder", 16);
-      require(order == "little" || order == "big", "byteorder is ", in_quotes(order), ", not little or big");
+      require(order == "little" || order == "big", "byteorder is ", InQuotes(order), ", not little or big");
       big_endian_ = order == "big";
     }
   }
@@ -94,13 +95,13 @@ class PtReader {
   /// The tensors of a module and of its children, named by their paths.
   void module(const PickleValue& object, const std::string& path, int depth) {
     require(depth < kMaxDepth, "modules are nested more than ", kMaxDepth, " deep");
-    require(object.items.size() > 2 && object.items[2]->is(Kind::dict), "module ", in_quotes(path),
+    require(object.items.size() > 2 && object.items[2]->is(Kind::dict), "module ", InQuotes(path),
             " keeps its state in a way of its own");
     const auto& attributes = object.items[2]->items;
     for (std::size_t i = 0; i < attributes.size(); i += 2) {
       const std::string name = spend(path + key_name(*attributes[i]));
       const PickleValue& value = *attributes[i + 1];
-      if (tensor_call(value)) {
+      if (tensor_call(value) && in_state_dict(object, key_name(*attributes[i]))) {
         add(name, value);
       } else if (value.is(Kind::object)) {
         module(value, name + ".", depth + 1);
@@ -137,6 +138,11 @@ class PtReader {
     return nullptr;
   }
 
+  /// A tensor that a script keeps without having registered it is none of its weights.
+  bool in_state_dict(const PickleValue& module, const std::string& attribute) {
+    return contents_.kind != TensorFile::Kind::torchscript || code_.in_state_dict(module.items[0]->text, attribute);
+  }
+
   static std::string key_name(const PickleValue& key) {
     if (key.is(Kind::text)) return std::string(key.text);
     return key.is(Kind::integer) ? std::to_string(key.integer) : "?";
@@ -145,7 +151,7 @@ class PtReader {
   static std::string keys(const PickleValue& dict) {
     std::string text;
     for (std::size_t i = 0; i < dict.items.size() && i < 20; i += 2) {
-      text += (i ? ", " : "") + in_quotes(key_name(*dict.items[i]));
+      text += (i ? ", " : "") + std::string(InQuotes(key_name(*dict.items[i])));
     }
     return text.empty() ? "(it has none)" : dict.items.size() > 20 ? text + ", ..." : text;
   }
@@ -154,7 +160,7 @@ class PtReader {
     try {
       contents_.tensors.push_back(tensor(name, *tensor_call(value)));
     } catch (const Error& error) {
-      fail("tensor ", in_quotes(name), ": ", error.what());
+      fail("tensor ", InQuotes(name), ": ", error.what());
     }
   }
 
@@ -182,7 +188,7 @@ class PtReader {
   /// Finds the bytes of the elements, and that they lie within the storage.
   void place(TensorInfo& info, const std::string& record, std::int64_t first) {
     const auto size = zip_.sizes().find(record);
-    require(size != zip_.sizes().end(), "the zip has no record ", in_quotes(record));
+    require(size != zip_.sizes().end(), "the zip has no record ", InQuotes(record));
     const std::int64_t width = dtype_bits(info.dtype) / 8;
     const std::uint64_t elements = size->second / static_cast<std::uint64_t>(width);
     const std::uint64_t bytes = nbytes(info.dtype, info.shape);
@@ -200,9 +206,9 @@ class PtReader {
       expected_stride *= info.shape[i];
     }
     const bool inside = bytes == 0 || (!overflow && static_cast<std::uint64_t>(last) < elements);
-    require(inside, "its elements of shape ", shape_text(info.shape), ", offset ", first, " and strides ",
-            shape_text(info.strides), " go beyond its storage of ", size->second, " bytes");
-    require(bytes <= std::max(source_.size(), kMaxExpanded), "its shape ", shape_text(info.shape),
+    require(inside, "its elements of shape ", ShapeText(info.shape), ", offset ", first, " and strides ",
+            ShapeText(info.strides), " go beyond its storage of ", size->second, " bytes");
+    require(bytes <= std::max(source_.size(), kMaxExpanded), "its shape ", ShapeText(info.shape),
             " repeats a storage of ", size->second, " bytes ", bytes / std::max<std::uint64_t>(size->second, 1),
             " times");
     if (contiguous) info.strides.clear();
@@ -219,6 +225,7 @@ class PtReader {
   const ZipReader& zip_;
   const std::string folder_;
   TensorFile::Contents& contents_;
+  ScriptCode code_;
   bool big_endian_ = false;
   std::size_t names_ = 0;
   std::unordered_map<std::string, std::uint64_t> offsets_ = {};
@@ -232,7 +239,8 @@ std::string pickle_folder(const ZipReader& zip) {
       return name.substr(0, name.size() - std::string_view("data.pkl").size());
     }
   }
-  const std::string first = zip.sizes().empty() ? "it is empty" : "it holds " + in_quotes(zip.sizes().begin()->first);
+  const std::string first =
+      zip.sizes().empty() ? "it is empty" : "it holds " + std::string(InQuotes(zip.sizes().begin()->first));
   fail("is a zip without data.pkl, not written by PyTorch (", first, ")");
 }
 

@@ -87,7 +87,7 @@ void write_pt(const fs::path& path, const std::vector<TensorView>& tensors, cons
     TiedTensors tied;
     std::unordered_map<const TensorView*, std::string> storages;
     for (const TensorView& tensor : tensors) {
-      require(pt_dtype(tensor.dtype) != nullptr, "tensor ", in_quotes(tensor.name), ": PyTorch has no ",
+      require(pt_dtype(tensor.dtype) != nullptr, "tensor ", InQuotes(tensor.name), ": PyTorch has no ",
               dtype_name(tensor.dtype));
       const TensorView& first = tied.first(tensor);
       const auto [storage, is_new] = storages.emplace(&first, std::to_string(stored.size()));

@@ -1,6 +1,7 @@
 #include "prenorm/tensor_file/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <tuple>
 #include <unordered_set>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;
 constexpr std::uint64_t kLengthBytes = 8;
+constexpr std::array<std::string_view, 3> kFields{"dtype", "shape", "data_offsets"};
 
 /// Fills tensors (`begin` and `end` still counted from the end of the header) and metadata from the header.
 class HeaderEvents : public JsonEvents {
@@ -25,14 +27,18 @@ class HeaderEvents : public JsonEvents {
   bool key(std::string& text) override {
     if (skipped_levels_ > 0) return true;
     if (place_ == Place::top) {
-      require(names_.insert(text).second, "duplicate key ", in_quotes(text), " in the header");
+      require(names_.insert(text).second, "duplicate key ", InQuotes(text), " in the header");
       name_ = std::move(text);
     } else if (place_ == Place::metadata) {
-      require(!contents_.metadata.contains(text), "duplicate key ", in_quotes(text), " in __metadata__");
+      require(!contents_.metadata.contains(text), "duplicate key ", InQuotes(text), " in __metadata__");
       field_ = std::move(text);
     } else {
       field_ = std::move(text);
-      require(fields_.insert(field_).second, "tensor ", in_quotes(name_), ": duplicate key ", in_quotes(field_));
+      const auto* known = std::find(kFields.begin(), kFields.end(), field_);
+      if (known == kFields.end()) return true;
+      bool& seen = seen_[static_cast<std::size_t>(known - kFields.begin())];
+      require(!seen, "tensor ", InQuotes(name_), ": duplicate key ", InQuotes(field_));
+      seen = true;
     }
     return true;
   }
@@ -44,7 +50,7 @@ class HeaderEvents : public JsonEvents {
       place_ = Place::metadata;
     } else if (place_ == Place::top) {
       place_ = Place::tensor;
-      fields_.clear();
+      seen_ = {};
       contents_.tensors.push_back({.name = name_, .shape = {}});
     } else if (ignored()) {
       ++skipped_levels_;
@@ -58,8 +64,8 @@ class HeaderEvents : public JsonEvents {
     if (skipped_levels_ > 0) {
       --skipped_levels_;
     } else if (place_ == Place::tensor) {
-      for (const char* field : {"dtype", "shape", "data_offsets"}) {
-        require(fields_.contains(field), "tensor ", in_quotes(name_), " has no ", field);
+      for (std::size_t i = 0; i < kFields.size(); ++i) {
+        require(seen_[i], "tensor ", InQuotes(name_), " has no ", kFields[i]);
       }
       place_ = Place::top;
     } else if (place_ == Place::metadata) {
@@ -90,7 +96,7 @@ class HeaderEvents : public JsonEvents {
     if (field_ == "shape") {
       tensor.shape.assign(numbers_.begin(), numbers_.end());
     } else {
-      require(numbers_.size() == 2, "tensor ", in_quotes(name_), ": data_offsets has ", numbers_.size(),
+      require(numbers_.size() == 2, "tensor ", InQuotes(name_), ": data_offsets has ", numbers_.size(),
               " numbers, not 2");
       std::tie(tensor.begin, tensor.end) = std::pair(numbers_[0], numbers_[1]);
     }
@@ -109,10 +115,10 @@ class HeaderEvents : public JsonEvents {
       contents_.metadata.emplace(std::move(field_), std::move(value));
     } else if (place_ == Place::tensor && skipped_levels_ == 0 && field_ == "dtype") {
       const auto dtype = find_dtype(value);
-      require(dtype.has_value(), "tensor ", in_quotes(name_), " has the unknown dtype ", in_quotes(value));
+      require(dtype.has_value(), "tensor ", InQuotes(name_), " has the unknown dtype ", InQuotes(value));
       contents_.tensors.back().dtype = *dtype;
     } else {
-      return other(in_quotes(value));
+      return other(InQuotes(value));
     }
     return true;
   }
@@ -123,9 +129,9 @@ class HeaderEvents : public JsonEvents {
   bool other(const std::string& value) override {
     if (ignored()) return true;
     require(place_ != Place::outside, "the header is not a JSON object");
-    require(place_ != Place::metadata, "__metadata__: ", in_quotes(field_), " is ", value, ", not a string");
-    require(place_ != Place::top, in_quotes(name_), " is ", value, ", not an object");
-    fail("tensor ", in_quotes(name_), ": ", field_, place_ == Place::numbers ? " holds " : " is ", value, ", not ",
+    require(place_ != Place::metadata, "__metadata__: ", InQuotes(field_), " is ", value, ", not a string");
+    require(place_ != Place::top, InQuotes(name_), " is ", value, ", not an object");
+    fail("tensor ", InQuotes(name_), ": ", field_, place_ == Place::numbers ? " holds " : " is ", value, ", not ",
          field_ == "dtype" ? "a string" : "numbers from 0 to 2^63");
   }
 
@@ -134,15 +140,16 @@ class HeaderEvents : public JsonEvents {
 
   /// Inside a field of a tensor that the format does not have; the reference reader passes over it.
   bool ignored() const {
-    return skipped_levels_ > 0 ||
-           (place_ == Place::tensor && field_ != "dtype" && field_ != "shape" && field_ != "data_offsets");
+    const bool known = std::find(kFields.begin(), kFields.end(), field_) != kFields.end();
+    return skipped_levels_ > 0 || (place_ == Place::tensor && !known);
   }
 
   TensorFile::Contents& contents_;
   Place place_ = Place::outside;
   std::size_t skipped_levels_ = 0;
   std::string name_, field_;
-  std::unordered_set<std::string> names_, fields_;
+  std::unordered_set<std::string> names_;
+  std::array<bool, 3> seen_{};
   std::vector<std::uint64_t> numbers_;
 };
 
@@ -154,7 +161,7 @@ void place_tensors(std::vector<TensorInfo>& tensors, std::uint64_t data_begin, s
   std::uint64_t position = 0;
   const TensorInfo* beyond = nullptr;
   for (const TensorInfo& tensor : tensors) {
-    const std::string name = in_quotes(tensor.name);
+    const InQuotes name(tensor.name);
     require(tensor.begin <= tensor.end, "tensor ", name, " ends at ", tensor.end, ", before it begins at ",
             tensor.begin);
     require(tensor.begin == position, "tensor ", name, " begins at ", tensor.begin,
@@ -167,14 +174,14 @@ void place_tensors(std::vector<TensorInfo>& tensors, std::uint64_t data_begin, s
       fail("tensor ", name, ": ", error.what());
     }
     require(tensor.end - tensor.begin == expected, "tensor ", name, " of dtype ", dtype_name(tensor.dtype),
-            " and shape ", shape_text(tensor.shape), " needs ", expected, " bytes, data_offsets give it ",
+            " and shape ", ShapeText(tensor.shape), " needs ", expected, " bytes, data_offsets give it ",
             tensor.end - tensor.begin);
     if (!beyond && position > file_size - data_begin) beyond = &tensor;
   }
   if (beyond) {
     const bool overflow = position > UINT64_MAX - data_begin;
     fail("truncated: ", overflow ? UINT64_MAX : data_begin + position, " bytes are expected, the file has ", file_size,
-         "; tensor ", in_quotes(beyond->name), " ends beyond it");
+         "; tensor ", InQuotes(beyond->name), " ends beyond it");
   }
   require(position == file_size - data_begin, file_size - data_begin - position, " bytes follow the last tensor");
   for (TensorInfo& tensor : tensors) {

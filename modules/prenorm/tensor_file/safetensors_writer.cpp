@@ -64,7 +64,7 @@ void write_safetensors(const fs::path& path, const std::vector<TensorView>& tens
   try {
     check_views(tensors);
     for (const auto& [key, value] : metadata) {
-      require(is_utf8(key) && is_utf8(value), "metadata ", in_quotes(key), " is not UTF-8");
+      require(is_utf8(key) && is_utf8(value), "metadata ", InQuotes(key), " is not UTF-8");
     }
     stored = sorted_untied(tensors, metadata);
     header = header_of(stored, metadata);

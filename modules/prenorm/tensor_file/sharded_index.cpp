@@ -36,9 +36,9 @@ class IndexEvents : public JsonEvents {
     const fs::path shard(value);
     const bool inside = !value.empty() && value.find('\0') == std::string::npos && shard.is_relative() &&
                         std::find(shard.begin(), shard.end(), "..") == shard.end();
-    require(inside, "weight_map gives ", in_quotes(key_), " the shard ", in_quotes(value),
+    require(inside, "weight_map gives ", InQuotes(key_), " the shard ", InQuotes(value),
             ", not a file beside the index");
-    require(index_.weight_map.emplace(key_, std::move(value)).second, "weight_map has ", in_quotes(key_), " twice");
+    require(index_.weight_map.emplace(key_, std::move(value)).second, "weight_map has ", InQuotes(key_), " twice");
     return true;
   }
 
@@ -46,7 +46,7 @@ class IndexEvents : public JsonEvents {
 
  protected:
   bool other(const std::string& value) override {
-    require(!in_section("weight_map"), "weight_map gives ", in_quotes(key_), " the value ", value, ", not a file name");
+    require(!in_section("weight_map"), "weight_map gives ", InQuotes(key_), " the value ", value, ", not a file name");
     if (in_section("metadata")) index_.metadata[key_] = value;
     return true;
   }

@@ -104,7 +104,7 @@ TensorFile TensorFile::open(const fs::path& path) {
   const auto& tensors = file.contents_.tensors;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const bool first = file.index_.emplace(tensors[i].name, i).second;
-    require(first, chosen.string(), ": holds two tensors ", in_quotes(tensors[i].name));
+    require(first, chosen.string(), ": holds two tensors ", InQuotes(tensors[i].name));
   }
   return file;
 }
@@ -116,13 +116,13 @@ void TensorFile::open_index(const fs::path& path, const FileSource& index_source
   std::set<std::string_view> found;
   for (const std::string& shard : shards) {
     const fs::path shard_path = path.parent_path() / shard;
-    require(fs::exists(shard_path), "names the shard ", in_quotes(shard), ", which is missing");
+    require(fs::exists(shard_path), "names the shard ", InQuotes(shard), ", which is missing");
     Contents contents;
     try {
       sources_.push_back(std::make_shared<const FileSource>(shard_path));
       contents = read_contents(*sources_.back());
     } catch (const Error& error) {
-      fail("shard ", in_quotes(shard), ": ", error.what());
+      fail("shard ", InQuotes(shard), ": ", error.what());
     }
     if (files_.empty()) contents_.kind = contents.kind;
     for (TensorInfo& tensor : contents.tensors) {
@@ -141,7 +141,7 @@ void TensorFile::open_index(const fs::path& path, const FileSource& index_source
   }
   for (const auto& [name, value] : index.metadata) contents_.metadata[name] = value;
   for (const auto& [name, shard] : index.weight_map) {
-    require(found.contains(name), "the shard ", in_quotes(shard), " does not hold the tensor ", in_quotes(name));
+    require(found.contains(name), "the shard ", InQuotes(shard), " does not hold the tensor ", InQuotes(name));
   }
 }
 
@@ -154,7 +154,7 @@ void TensorFile::read(const TensorInfo& info, void* destination, std::size_t siz
   const fs::path& path = files_.at(info.file);
   try {
     const std::uint64_t expected = nbytes(info.dtype, info.shape);
-    require(size == expected, "tensor ", in_quotes(info.name), " has ", expected, " bytes, room is given for ", size);
+    require(size == expected, "tensor ", InQuotes(info.name), " has ", expected, " bytes, room is given for ", size);
     read_elements(*sources_[info.file], info, static_cast<char*>(destination));
   } catch (const Error& error) {
     fail(path.string(), ": ", error.what());

@@ -4,10 +4,21 @@
 
 namespace prenorm {
 
-std::string in_quotes(std::string_view text) {
+InQuotes::operator std::string() const {
   constexpr std::size_t kLongest = 200;
-  const std::string shown(text.size() > kLongest ? std::string(text.substr(0, kLongest)) + "..." : std::string(text));
+  const std::string shown = std::string(text.substr(0, kLongest)) + (text.size() > kLongest ? "..." : "");
   return nlohmann::json(shown).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+std::ostream& operator<<(std::ostream& stream, const InQuotes& quoted) {
+  return stream << std::string(quoted);
+}
+
+std::ostream& operator<<(std::ostream& stream, const ShapeText& text) {
+  constexpr std::size_t kMost = 20;
+  stream << "[";
+  for (std::size_t i = 0; i < text.shape.size() && i < kMost; ++i) stream << (i ? ", " : "") << text.shape[i];
+  return stream << (text.shape.size() > kMost ? ", ...]" : "]");
 }
 
 bool is_utf8(const std::string& text) {
@@ -17,12 +28,6 @@ bool is_utf8(const std::string& text) {
   } catch (const nlohmann::json::type_error&) {
     return false;
   }
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size() && i < 20; ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + (shape.size() > 20 ? ", ...]" : "]");
 }
 
 }  // namespace prenorm

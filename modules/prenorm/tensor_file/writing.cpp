@@ -12,7 +12,7 @@ void check_views(const std::vector<TensorView>& tensors) {
   std::unordered_set<std::string_view> names;
   std::uint64_t total = 0;
   for (const TensorView& tensor : tensors) {
-    const std::string name = in_quotes(tensor.name);
+    const InQuotes name(tensor.name);
     require(tensor.name != "__metadata__", "a tensor cannot be named ", name);
     require(is_utf8(tensor.name), "the name ", name, " is not UTF-8");
     require(names.insert(tensor.name).second, "two tensors are named ", name);

@@ -10,8 +10,8 @@
 
 namespace prenorm {
 
-/// The records of a zip archive, through minizip. PyTorch stores tensors uncompressed, so that they can be read in
-/// place.
+/// The records of a zip archive, through minizip and zlib. PyTorch stores tensors uncompressed, so that they can be
+/// read in place.
 class ZipReader {
  public:
   /// Reads the directory. Throws Error when it is missing (a truncated file) or lists a name twice.
@@ -29,7 +29,7 @@ class ZipReader {
 
  private:
   struct Handle;
-  void open_record(const std::string& name) const;
+  std::uint64_t begin(const std::string& name) const;
 
   std::unique_ptr<Handle> handle_;
   std::map<std::string, std::uint64_t> sizes_;
