@@ -50,8 +50,9 @@ std::vector<CLI::Option*> add_dimensions(CLI::App& app, Options& options) {
       group(app.add_option("--classes", options.classes, "a head with that many classes"))};
 }
 
-params::Report report_dimensions(Options& options, bool has_width, bool has_layers) {
+params::Report report_dimensions(Options& options, bool has_width, bool has_layers, bool has_heads) {
   ModelConfig& config = options.config;
+  if (!has_heads && config.d_model % config.num_heads != 0) config.num_heads = 1;  // the count is the same
   config.final_norm = options.final_norm;
   config.feed_forward_bias = !options.no_feed_forward_bias;
   prenorm::require(config.vocab_size >= 0, "--vocab-size is ", config.vocab_size, ", a negative number");
@@ -102,13 +103,13 @@ int main(int argc, char** argv) {
   app.add_option("--depth", options.depth, "levels of parts to show")->capture_default_str()->check(CLI::Range(0, 100));
   app.add_flag("--json", options.json, "one JSON object, or an array for several inputs (schema: params/report.h)");
   const std::vector<CLI::Option*> dimensions = add_dimensions(app, options);
+  const auto given = [&](const char* option) { return app.count(option) > 0; };
   try {
     app.parse(argc, argv);
-    const auto given = [&](std::size_t i) { return dimensions[i]->count() > 0; };
     const bool any =
         std::any_of(dimensions.begin(), dimensions.end(), [](auto* option) { return option->count() > 0; });
     if (!options.inputs.empty() && any) throw CLI::ValidationError("give either inputs or dimensions, not both");
-    const int known = given(0) + given(1) + given(2);
+    const int known = given("--d-model") + given("--layers") + given("--total");
     if (options.inputs.empty() && known == 0) {
       throw CLI::ValidationError("give an input, or two of --d-model, --layers and --total; --help says more");
     }
@@ -123,7 +124,7 @@ int main(int argc, char** argv) {
   try {
     std::vector<params::Report> reports;
     if (options.inputs.empty()) {
-      reports.push_back(report_dimensions(options, dimensions[0]->count() > 0, dimensions[1]->count() > 0));
+      reports.push_back(report_dimensions(options, given("--d-model"), given("--layers"), given("--heads")));
     }
     for (const std::string& input : options.inputs) {
       reports.push_back(params::count_path(input, {.model_type = options.model_type}));

@@ -481,6 +481,7 @@ def dimensions():
     report = count(*base)
     assert report["rule_12d2L"] == 12 * 512 * 512 * 12
     assert abs(report["extras_percent"] - 100 * (plain - 37748736) / plain) < 1e-9
+    assert count("--d-model", 100, "--layers", 1)["total"] == 12 * 100 * 100 + 500 + 400
     assert "not divisible" in refused("--d-model", 512, "--layers", 1, "--heads", 10)
     assert "d_model" in refused("--d-model", 0, "--layers", 1)
     assert "64 bits" in refused("--d-model", 2**60, "--layers", 1)
@@ -551,8 +552,9 @@ def hostile_names_stay_on_one_line():
     tied = sparse("t\x1b.safetensors", {"lm_head.weight": ("F32", [2, 2]), "x\x1b.wte.weight": ("F32", [2, 2])})
     assert "\x1b" not in run(tied)[1] and "x?.wte.weight" in run(tied)[1]
     assert code == 0 and "\x1b" not in out and count(file)["total"] == 5
-    refused(write("deep.json", "[" * 100000))
-    refused(write("deep.json", '{"a":' * 100000 + "1" + "}" * 100000))
+    for text in ("[" * 1000000, '{"a":' * 100000 + "1" + "}" * 100000):
+        assert "nested" in refused(write("deep.json", text))
+    assert "too many" in refused(write("long.json", "[" + "[]," * 4000000))
 
 
 for one in tests:

@@ -11,7 +11,7 @@ namespace prenorm::params {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::uintmax_t kMaxConfigBytes = 64 << 20;
+constexpr std::uintmax_t kMaxConfigBytes = 8 << 20;  // the longest maps of labels take 2 MiB
 
 std::string known_types() {
   std::string line = "prenorm";

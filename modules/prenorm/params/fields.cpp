@@ -16,6 +16,8 @@ using Json = nlohmann::json;
 constexpr std::array kWidthNames{"hidden_size", "d_model", "n_embd", "n_embed", "dim"};
 constexpr std::array kLayerNames{"num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"};
 
+constexpr int kMaxDepth = 64;
+
 [[noreturn]] void fail_at(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, byte == 0 ? 0 : byte - 1);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -77,7 +79,10 @@ Fields::Fields(std::shared_ptr<Data> data, std::string prefix, std::string point
 
 Fields::Fields(std::string_view text) : data_(std::make_shared<Data>()) {
   try {
-    data_->json = Json::parse(text);
+    data_->json = Json::parse(text, [](int depth, Json::parse_event_t, const Json&) {
+      require(depth < kMaxDepth, "not a config.json: nested more than ", kMaxDepth, " deep");
+      return true;
+    });
   } catch (const Json::parse_error& error) {
     fail_at(text, error.byte);
   } catch (const Json::exception& error) {
