@@ -1,4 +1,5 @@
-"""Random configurations of every family: `params --json` against transformers on the meta device.
+"""Random configurations of every family: `params --json` against transformers on the meta device; two models of each
+family also as saved files, whose counts must agree with their configs.
 
     params_random.py PARAMS [CASES_PER_FAMILY [SEED]]
 """
@@ -12,6 +13,7 @@ import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ["TQDM_DISABLE"] = "1"
 try:
     import torch
     import transformers
@@ -302,13 +304,30 @@ OTHER_NAMES = {("gemma3_text", "Gemma3Model"): "Gemma3TextModel",
                ("gemma3_text", "Gemma3ForTokenClassification"): "Gemma3ForCausalLM"}
 
 
+def build_model(config, device):
+    cls = getattr(transformers, config["architectures"][0])
+    with torch.device(device):
+        return cls(cls.config_class.from_dict(json.loads(json.dumps(config))))
+
+
+def save(config, folder, as_pt):
+    model = build_model(config, "cpu")
+    model.save_pretrained(folder)
+    if as_pt:
+        os.remove(os.path.join(folder, "model.safetensors"))
+        torch.save(model.state_dict(), os.path.join(folder, "pytorch_model.bin"))
+
+
+def count(program, paths):
+    counted = subprocess.run([program, "--json", *paths], capture_output=True, text=True)
+    if counted.returncode != 0:
+        sys.exit(counted.stderr)
+    return json.loads(counted.stdout)
+
+
 def reference(config):
     """Total, active and looked-up parameters as transformers has them."""
-    cls = getattr(transformers, config["architectures"][0])
-    if cls.config_class is not None:
-        hf = cls.config_class.from_dict(json.loads(json.dumps(config)))
-    with torch.device("meta"):
-        model = cls(hf)
+    model = build_model(config, "meta")
     total = sum(p.numel() for p in model.parameters())
     active = total
     for name, p in model.named_parameters():
@@ -326,7 +345,7 @@ def main():
     program = sys.argv[1]
     cases = int(sys.argv[2]) if len(sys.argv) > 2 else 12
     rng.seed(int(sys.argv[3]) if len(sys.argv) > 3 else 1)
-    expected, failures, skipped = {}, 0, 0
+    expected, saved, failures = {}, [], 0
     with tempfile.TemporaryDirectory() as folder:
         for family, build in FAMILIES.items():
             for i in range(cases):
@@ -337,16 +356,22 @@ def main():
                 with open(path, "w") as file:
                     json.dump(config, file)
                 expected[path] = reference(config)
-        counted = subprocess.run([program, "--json", *expected], capture_output=True, text=True)
-        if counted.returncode != 0:
-            path = next((p for p in expected if p in counted.stderr), None)
-            sys.exit(counted.stderr + (open(path).read() if path else ""))
-        for report in json.loads(counted.stdout):
+                if i < 2:
+                    saved.append(os.path.join(folder, f"{family}_{i}"))
+                    save(config, saved[-1], as_pt=i == 1)
+        for report in count(program, expected):
             got = (report["total"], report["active"], report["embedding"])
             if got != expected[report["input"]]:
                 failures += 1
                 print(f"{open(report['input']).read()}\n  params {got}, transformers {expected[report['input']]}")
-    print(f"{len(expected)} configurations of {len(FAMILIES)} families, {failures} counted differently")
+        for report in count(program, saved):
+            whole = (report["source"], report["exact"], report["total"], report["file_total"], report["differences"])
+            total = expected[report["input"] + ".json"][0]
+            if whole != ("config and file", True, total, total, []):
+                failures += 1
+                print(f"{open(report['input'] + '.json').read()}\n  saved: {whole}, transformers {total}")
+    print(f"{len(expected)} configurations of {len(FAMILIES)} families and {len(saved)} saved models, "
+          f"{failures} counted differently")
     sys.exit(failures > 0 or not expected)
 
 
