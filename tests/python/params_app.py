@@ -305,6 +305,7 @@ def an_unknown_head_is_named():
     assert not report["exact"] and report["total"] == 124439808
     assert any("GPT2ForTelepathy" in note and "ForCausalLM" in note for note in report["notes"])
     assert "not exact" in run(path("config.json"))[1]
+    assert "config, not exact" in run(path("config.json"), config("llama-2-7b", "other.json"))[1]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

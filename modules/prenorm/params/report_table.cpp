@@ -195,8 +195,9 @@ std::string comparison(const std::vector<Report>& reports) {
                          "bytes", "12 d^2 L", "extras", "label"}};
   for (const Report& report : reports) {
     const auto label = size_label(report);
-    rows.push_back({report.input, report.source, report.model_type, grouped(report.total), rounded(report.total),
-                    report.active ? grouped(*report.active) : "", report.embedding ? grouped(*report.embedding) : "",
+    rows.push_back({report.input, report.source + (report.exact ? "" : ", not exact"), report.model_type,
+                    grouped(report.total), rounded(report.total), report.active ? grouped(*report.active) : "",
+                    report.embedding ? grouped(*report.embedding) : "",
                     report.file_total ? grouped(*report.file_total) : "", grouped(report.buffers),
                     report.bytes ? grouped(*report.bytes) : "", report.rule ? grouped(*report.rule) : "",
                     extras_text(report), label ? label->text + ": " + off(label->off_percent(report.total)) : ""});
