@@ -6,7 +6,7 @@ install(DIRECTORY modules/prenorm DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILE
 configure_package_config_file(cmake/prenormConfig.cmake.in prenormConfig.cmake INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file(prenormConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/prenormConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/prenormConfigVersion.cmake"
-        cmake/prenormTorch.cmake DESTINATION "${package_dir}")
+        cmake/prenormTorch.cmake cmake/prenormZip.cmake DESTINATION "${package_dir}")
 
 install(TARGETS prenorm_params EXPORT prenormParamsTargets)
 install(EXPORT prenormParamsTargets NAMESPACE prenorm:: DESTINATION "${package_dir}")

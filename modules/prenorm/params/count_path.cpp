@@ -1,0 +1,209 @@
+#include "prenorm/params/count_path.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "prenorm/error.h"
+#include "prenorm/file.h"
+#include "prenorm/params/file_count.h"
+#include "prenorm/tensor_file/tensor_file.h"
+
+namespace prenorm::params {
+namespace fs = std::filesystem;
+namespace {
+
+/// Whether a file is to be read as a config.json: by its name, or because it starts like JSON.
+bool is_config(const fs::path& path) {
+  if (fs::exists(path) && !fs::is_regular_file(path)) return false;  // a pipe: not to be waited for
+  const std::string name = path.filename().string();
+  std::array<char, 64> bytes{};
+  std::ifstream stream(path, std::ios::binary);
+  stream.read(bytes.data(), bytes.size());
+  std::string_view start(bytes.data(), static_cast<std::size_t>(stream.gcount()));
+  if (name.ends_with(".index.json") || start.starts_with("version https://git-lfs")) return false;
+  if (name.ends_with(".json")) return true;
+  if (start.size() > 8 && start[7] == '\0') return false;  // the length of a safetensors header
+  if (start.starts_with("\xEF\xBB\xBF")) start.remove_prefix(3);
+  const auto first = start.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && start[first] == '{';
+}
+
+/// The weights in a folder: those of the usual names, or the only file of tensors; empty when there is none.
+fs::path weights_in(const fs::path& folder, std::vector<std::string>& notes) {
+  for (const char* name :
+       {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (fs::exists(folder / name)) return folder / name;
+  }
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const std::string end = entry.path().extension().string();
+    const bool state = name.starts_with("optimizer") || name.starts_with("scheduler") ||
+                       name.starts_with("rng_state") || name.starts_with("training_args");
+    if (!state && (end == ".safetensors" || end == ".pt" || end == ".pth" || end == ".bin"))
+      found.push_back(entry.path());
+  }
+  if (found.size() > 1) {
+    std::sort(found.begin(), found.end());
+    notes.push_back(std::to_string(found.size()) + " files of tensors without an index are not counted: " +
+                    found.front().filename().string() + ", ...");
+  }
+  return found.size() == 1 ? found.front() : fs::path();
+}
+
+/// "00072" of "model-00012-of-00072"; empty for other names and the only shard of one.
+std::string shards_of(const std::string& stem) {
+  const std::size_t of = stem.rfind("-of-");
+  if (of == std::string::npos || of == 0 || !std::isdigit(static_cast<unsigned char>(stem[of - 1]))) return "";
+  std::string number = stem.substr(of + 4);
+  const bool counts = !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
+  return counts && number.find_first_not_of('0') != std::string::npos && number != "00001" ? number : "";
+}
+
+FileCount open_and_count(const fs::path& path) {
+  const TensorFile file = TensorFile::open(path);
+  try {
+    return count_file(file);
+  } catch (const Error& error) {
+    fail(path.string(), ": ", error.what());
+  }
+}
+
+Report report_file(const std::string& input, const fs::path& path) {
+  const FileCount count = open_and_count(path);
+  Report report{.input = input, .source = "file", .exact = count.exact, .tree = count.tree};
+  report.total = count.parameters;
+  if (!count.has_experts) report.active = count.parameters;
+  report.buffers = count.buffers;
+  report.bytes = count.bytes;
+  report.by_dtype = count.by_dtype;
+  report.file_total = count.parameters;
+  report.notes = count.notes;
+  for (const Copy& copy : count.copies) {
+    if (!copy.equal) continue;
+    report.notes.push_back(copy.name + " is a tied duplicate of " + copy.original + ": equal where compared, " +
+                           grouped(copy.elements) + " elements twice; without it the file has " +
+                           grouped(count.parameters - copy.elements) + " parameters");
+  }
+  if (count.layers > 0) {
+    report.layers = count.layers;
+    report.d_model = count.d_model;
+    report.rule = Count(12) * count.d_model * count.d_model * count.layers;
+    report.notes.push_back("no config: d and L are read from the names and shapes of the tensors");
+  }
+  if (const std::string shards = shards_of(path.stem().string()); !shards.empty()) {
+    report.notes.push_back("one shard of " + shards + ": the others are not counted");
+  }
+  return report;
+}
+
+/// What the file holds twice, where the config counts it once.
+std::vector<Difference> copies_beyond(const FileCount& file, const Component& tree) {
+  std::vector<Difference> differences;
+  const bool tied = tree.tied_elements() > 0;
+  for (const Copy& copy : file.copies) {
+    const bool stack_table = copy.original.ends_with("shared.weight") && copy.name.ends_with("embed_tokens.weight");
+    if (!tied && !stack_table) continue;
+    differences.push_back({copy.name +
+                               (copy.equal ? " is a second copy of " : " is tied by the config, but differs from ") +
+                               copy.original + (copy.equal ? ": tied in the config" : " in the file"),
+                           copy.elements});
+  }
+  return differences;
+}
+
+Count sum(const std::vector<Difference>& differences) {
+  Count total = 0;
+  for (const Difference& difference : differences) total += difference.elements;
+  return total;
+}
+
+/// Explains file - config: copies of tied weights, another head than the config names, or nothing known.
+std::vector<Difference> explain(const FileCount& file, const ConfigCount& config, const std::string& json,
+                                const ConfigOptions& options) {
+  const Count total = config.tree.total();
+  std::vector<Difference> own = copies_beyond(file, config.tree);
+  if (total + sum(own) == file.parameters) return own;
+  if (total == file.parameters) return {};
+  for (const std::string& head : known_heads(json, options)) {
+    ConfigCount other;
+    try {
+      other = count_config(json, {.model_type = options.model_type, .architecture = head});
+    } catch (const Error&) {
+      continue;  // that head needs a key which the file does not have
+    }
+    std::vector<Difference> differences = copies_beyond(file, other.tree);
+    if (other.tree.total() + sum(differences) != file.parameters) continue;
+    const std::string named = config.architecture.empty() ? "no head" : config.architecture;
+    differences.push_back(
+        {"the file holds the head of ..." + head + ", the config names " + named, other.tree.total() - total});
+    return differences;
+  }
+  std::string parts;
+  for (const Component& part : file.tree.children) parts += ", " + part.name + " " + grouped(part.total());
+  own.push_back({"not explained; the file's parts are " + parts.substr(parts.empty() ? 0 : 2, 300),
+                 file.parameters - total - sum(own)});
+  return own;
+}
+
+Report report_both(const std::string& input, const fs::path& config_path, const fs::path& weights,
+                   const ConfigOptions& options) {
+  const std::string json = read_file(config_path);
+  const ConfigCount config = load_config(config_path, options);
+  const FileCount file = open_and_count(weights);
+  Report report = report_config(input, config);
+  report.source = "config and file";
+  report.file_total = file.parameters;
+  report.buffers = file.buffers;
+  report.bytes = file.bytes;
+  report.by_dtype = file.by_dtype;
+  report.differences = explain(file, config, json, options);
+  const bool explained = std::none_of(report.differences.begin(), report.differences.end(),
+                                      [](const auto& d) { return d.reason.starts_with("not explained"); });
+  report.exact = config.exact && file.exact && explained;
+  for (const Copy& copy : file.copies) {
+    if (copy.equal && copies_beyond(file, config.tree).empty()) {
+      report.notes.push_back(copy.name + " equals " + copy.original + " in the file, though the config ties nothing");
+    }
+  }
+  report.notes.insert(report.notes.end(), file.notes.begin(), file.notes.end());
+  return report;
+}
+
+}  // namespace
+
+Report count_path(const std::string& path, const ConfigOptions& options) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) {
+    return is_config(path) ? report_config(path, load_config(path, options)) : report_file(path, path);
+  }
+  std::vector<std::string> notes;
+  const fs::path config = fs::path(path) / "config.json";
+  const fs::path weights = weights_in(path, notes);
+  const bool has_config = fs::exists(config);
+  require(has_config || !weights.empty(), path, ": the folder holds neither a config.json nor ",
+          notes.empty() ? "a file of tensors" : "an index for its files of tensors");
+  Report report;
+  if (!has_config) {
+    report = report_file(path, weights);
+  } else if (weights.empty()) {
+    report = report_config(path, load_config(config, options));
+  } else {
+    std::string refused;
+    try {
+      load_config(config, options);
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+    report = refused.empty() ? report_both(path, config, weights, options) : report_file(path, weights);
+    if (!refused.empty()) notes.push_back("the file alone is counted: " + refused);
+  }
+  report.notes.insert(report.notes.end(), notes.begin(), notes.end());
+  return report;
+}
+
+}  // namespace prenorm::params

@@ -1,0 +1,313 @@
+#include "prenorm/params/fields.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "prenorm/error.h"
+
+namespace prenorm::params {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array kWidthNames{"hidden_size", "d_model", "n_embd", "n_embed", "dim"};
+constexpr std::array kLayerNames{"num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"};
+
+constexpr int kMaxDepth = 64;
+
+[[noreturn]] void fail_at(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, byte == 0 ? 0 : byte - 1);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const auto start = before.rfind('\n');
+  fail("not valid JSON at line ", line, ", column ",
+       before.size() - (start == std::string_view::npos ? 0 : start + 1) + 1);
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : ", ") + word;
+  return line;
+}
+
+Count to_integer(const std::string& name, const Json& json, std::int64_t smallest) {
+  const bool too_large = json.is_number_unsigned() && json.get<std::uint64_t>() > std::uint64_t{INT64_MAX};
+  require(json.is_number_integer() && !too_large, name, " is ", json.dump().substr(0, 40), ", not a 64-bit integer");
+  const auto value = json.get<std::int64_t>();
+  require(value >= smallest, name, " is ", value, smallest > 0 ? ", not a positive number" : ", a negative number");
+  return value;
+}
+
+/// What a class name says of its head: "BertForMaskedLM" is "ForMaskedLM", "GPT2LMHeadModel" "LMHeadModel".
+std::string_view head_of(std::string_view architecture) {
+  for (auto at = architecture.rfind("For"); at != std::string_view::npos && at > 0;
+       at = architecture.rfind("For", at - 1)) {
+    if (at + 3 < architecture.size() && std::isupper(static_cast<unsigned char>(architecture[at + 3]))) {
+      return architecture.substr(at);
+    }
+  }
+  for (const std::string_view ending : {"DoubleHeadsModel", "WithLMHeadModel", "LMHeadModel", "EncoderModel"}) {
+    if (architecture.ends_with(ending)) return ending;
+  }
+  return architecture.ends_with("Model") ? "Model" : architecture;
+}
+
+}  // namespace
+
+struct Fields::Data {
+  Json json;
+  std::string architecture;
+  std::vector<std::string> notes;
+  std::map<std::string, std::string> flags;  // those that took the family's default
+  std::vector<std::string> heads;
+  bool known_head = true;
+
+  void note(std::string text) {
+    if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(std::move(text));
+  }
+  const Json* find(const std::string& pointer, std::string_view key) const {
+    const Json& object = json.at(Json::json_pointer(pointer));
+    const auto found = object.find(key);
+    return found == object.end() || found->is_null() ? nullptr : &*found;
+  }
+};
+
+Fields::Fields(std::shared_ptr<Data> data, std::string prefix, std::string pointer)
+    : data_(std::move(data)), prefix_(std::move(prefix)), pointer_(std::move(pointer)) {}
+
+Fields::Fields(std::string_view text) : data_(std::make_shared<Data>()) {
+  try {
+    data_->json = Json::parse(text, [](int depth, Json::parse_event_t, const Json&) {
+      require(depth < kMaxDepth, "not a config.json: nested more than ", kMaxDepth, " deep");
+      return true;
+    });
+  } catch (const Json::parse_error& error) {
+    fail_at(text, error.byte);
+  } catch (const Json::exception& error) {
+    fail("not valid JSON: a number is out of range");
+  }
+  require(data_->json.is_object(), "not a JSON object");
+  if (const Json* names = data_->find("", "architectures")) {
+    require(names->is_array(), "architectures is not a list of names");
+    if (!names->empty()) {
+      require(names->front().is_string(), "architectures is not a list of names");
+      data_->architecture = names->front().get<std::string>();
+    }
+  }
+}
+
+Fields Fields::object(std::string_view key) const {
+  const Json* json = data_->find(pointer_, key);
+  require(json != nullptr, prefix_, key, " is missing");
+  require(json->is_object(), prefix_, key, " is not a JSON object");
+  return {data_, prefix_ + std::string(key) + ".", pointer_ + "/" + std::string(key)};
+}
+
+bool Fields::has(std::string_view key) const {
+  return data_->find(pointer_, key) != nullptr;
+}
+
+Count Fields::at_least(std::int64_t smallest, Names names) const {
+  const Json* json = nullptr;
+  std::string name;
+  for (const std::string_view candidate : names) {
+    const Json* found = data_->find(pointer_, candidate);
+    if (found == nullptr) continue;
+    const std::string candidate_name = prefix_ + std::string(candidate);
+    if (json != nullptr && *json != *found) {
+      note(name + " " + json->dump() + " and " + candidate_name + " " + found->dump() +
+           " disagree: the latter counts, as in transformers");
+    }
+    json = found;
+    name = candidate_name;
+  }
+  std::string all;
+  for (const std::string_view candidate : names) all += (all.empty() ? "" : " or ") + prefix_ + std::string(candidate);
+  require(json != nullptr, all, " is missing");
+  return to_integer(name, *json, smallest);
+}
+
+Count Fields::size_or(Names names, Count derived, std::string_view rule) const {
+  if (std::any_of(names.begin(), names.end(), [this](std::string_view name) { return has(name); })) return size(names);
+  note(prefix_ + std::string(*names.begin()) + " is not in the file: " + std::string(rule) + " = " +
+       std::to_string(derived.value()));
+  return derived;
+}
+
+Count Fields::size_or_null(Names names, Count derived, std::string_view rule) const {
+  const Json& object = data_->json.at(Json::json_pointer(pointer_));
+  const bool present = std::any_of(names.begin(), names.end(), [&](auto name) { return object.contains(name); });
+  return present ? size_or(names, derived, rule) : size(names);
+}
+
+std::pair<Count, Count> Fields::size_2d(std::string_view key) const {
+  const Json* json = data_->find(pointer_, key);
+  if (json == nullptr || !json->is_array()) {
+    const Count side = size({key});
+    return {side, side};
+  }
+  const std::string name = prefix_ + std::string(key);
+  require(json->size() == 2, name, " has ", json->size(), " entries, not 2");
+  return {to_integer(name, json->at(0), 1), to_integer(name, json->at(1), 1)};
+}
+
+std::vector<Count> Fields::list(std::string_view key) const {
+  std::vector<Count> values;
+  const Json* json = data_->find(pointer_, key);
+  if (json == nullptr) return values;
+  require(json->is_array(), prefix_, key, " is not a list");
+  for (const Json& entry : *json) values.push_back(to_integer(prefix_ + std::string(key), entry, 0));
+  return values;
+}
+
+bool Fields::flag(std::string_view key, bool fallback) const {
+  const Json& object = data_->json.at(Json::json_pointer(pointer_));
+  const auto found = object.find(key);
+  if (found == object.end()) {
+    data_->flags[prefix_ + std::string(key)] = fallback ? "true" : "false";
+    return fallback;
+  }
+  require(found->is_boolean() || found->is_null(), prefix_, key, " is ", found->dump().substr(0, 40),
+          ", not true or false");
+  return found->is_boolean() && found->get<bool>();
+}
+
+std::string Fields::text(std::string_view key, std::string_view fallback) const {
+  const Json* json = data_->find(pointer_, key);
+  if (json == nullptr) return std::string(fallback);
+  require(json->is_string(), prefix_, key, " is not a text");
+  return json->get<std::string>();
+}
+
+std::int64_t Fields::integer(std::string_view key, std::int64_t fallback) const {
+  const Json* json = data_->find(pointer_, key);
+  return json == nullptr ? fallback : to_integer(prefix_ + std::string(key), *json, INT64_MIN).value();
+}
+
+std::vector<std::string> Fields::words(std::string_view key) const {
+  std::vector<std::string> words;
+  const Json* json = data_->find(pointer_, key);
+  if (json == nullptr) return words;
+  const std::string name = prefix_ + std::string(key);
+  if (json->is_array()) {
+    for (const Json& entry : *json) {
+      require(entry.is_string(), name, " is not a list of texts");
+      words.push_back(entry.get<std::string>());
+    }
+    return words;
+  }
+  require(json->is_string(), name, " is not a text");
+  std::string word;
+  for (const char letter : json->get<std::string>() + "|") {
+    if (letter == '|') {
+      words.push_back(std::exchange(word, ""));
+    } else if (letter != ' ') {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    }
+  }
+  return words;
+}
+
+std::pair<Count, Count> Fields::heads(Names names, Count d, std::string_view d_name) const {
+  const Count heads = size(names);
+  require(d.value() % heads.value() == 0, prefix_, d_name, " ", d, " is not divisible by ", prefix_, *names.begin(),
+          " ", heads);
+  return {heads, d.value() / heads.value()};
+}
+
+Count Fields::labels() const {
+  const Json* map = data_->find("", "id2label");
+  const Json* number = data_->find("", "num_labels");
+  require(map == nullptr || map->is_object(), "id2label is not a JSON object");
+  if (number != nullptr) {
+    const Count labels = to_integer("num_labels", *number, 0);
+    if (map != nullptr && Count(static_cast<std::int64_t>(map->size())) != labels) {
+      note("num_labels " + number->dump() + " and the " + std::to_string(map->size()) +
+           " entries of id2label disagree: the former counts, as in transformers");
+    }
+    return labels;
+  }
+  if (map != nullptr) return static_cast<std::int64_t>(map->size());
+  note("neither id2label nor num_labels is in the file: 2 labels");
+  return 2;
+}
+
+std::string Fields::architecture() const {
+  return data_->architecture;
+}
+
+void Fields::choose_head(std::string_view name) {
+  data_->architecture = name;
+}
+
+Parts Fields::head_parts(const std::vector<HeadRule>& rules) const {
+  const std::string_view wanted = head_of(data_->architecture);
+  data_->heads.clear();
+  for (const HeadRule& rule : rules) data_->heads.insert(data_->heads.end(), rule.names.begin(), rule.names.end());
+  if (wanted.empty()) {
+    note("architectures is not in the file: the bare model is counted, without a head for a task");
+    return rules.front().parts();
+  }
+  for (const HeadRule& rule : rules) {
+    if (std::find(rule.names.begin(), rule.names.end(), wanted) != rule.names.end()) {
+      return rule.parts();
+    }
+  }
+  data_->known_head = false;
+  note("\"" + data_->architecture.substr(0, 80) + "\" is not a known head of " + model_type() +
+       ": the bare model is counted, whatever stands on it is not. Known endings: " + joined(data_->heads));
+  return rules.front().parts();
+}
+
+bool Fields::known_head() const {
+  return data_->known_head;
+}
+
+std::string Fields::model_type() const {
+  const Json* json = data_->find("", "model_type");
+  if (json == nullptr) return "";
+  require(json->is_string(), "model_type is ", json->dump().substr(0, 40), ", not a text");
+  return json->get<std::string>();
+}
+
+void Fields::note(std::string text) const {
+  data_->note(std::move(text));
+}
+
+std::vector<std::string> Fields::notes() const {
+  std::vector<std::string> notes = data_->notes;
+  if (!data_->flags.empty()) {
+    std::vector<std::string> flags;
+    for (const auto& [key, value] : data_->flags) flags.push_back(key + " " + value);
+    notes.push_back("not in the file, so by the family's rule: " + joined(flags));
+  }
+  return notes;
+}
+
+std::vector<std::string> Fields::heads_seen() const {
+  return data_->heads;
+}
+
+bool Fields::has_dimensions() const {
+  const auto present = [this](const char* name) { return has(name); };
+  return std::any_of(kWidthNames.begin(), kWidthNames.end(), present) ||
+         std::any_of(kLayerNames.begin(), kLayerNames.end(), present);
+}
+
+Count Fields::estimate() const {
+  if (!has_dimensions() && pointer_.empty() && has("text_config")) return object("text_config").estimate();
+  const auto first = [this](const auto& names) -> Count {
+    const auto found = std::find_if(names.begin(), names.end(), [this](const char* name) { return has(name); });
+    return found == names.end() ? Count(0) : size({*found});
+  };
+  try {
+    const Count d = first(kWidthNames);
+    return Count(12) * d * d * first(kLayerNames);
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+}  // namespace prenorm::params

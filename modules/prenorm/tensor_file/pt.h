@@ -1,0 +1,12 @@
+#pragma once
+
+#include "prenorm/tensor_file/file_source.h"
+#include "prenorm/tensor_file/tensor_file.h"
+
+namespace prenorm {
+
+/// Reads a zip that PyTorch wrote: `torch.save` of a state dict, LibTorch's own archives, TorchScript. Executes
+/// nothing; throws Error naming what it refuses.
+TensorFile::Contents read_pt(const FileSource& source);
+
+}  // namespace prenorm
