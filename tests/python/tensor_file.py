@@ -141,7 +141,7 @@ class TensorFileTest(unittest.TestCase):
         state = Net().state_dict()
         optimizer = torch.optim.AdamW(Net().parameters())
         around = {"epoch": 3, "loss": numpy.float64(0.5), "optimizer": optimizer.state_dict(), "args": {"lr": 1e-3},
-                  "rng": torch.get_rng_state().numpy().tobytes(), "best": None, "names": ["a", (1, 2), {3}]}
+                  "rng": torch.get_rng_state(), "bytes": b"123", "best": None, "names": ["a", (1, 2), {3}]}
         cases = {
             "ordered": (state, []),
             "dict": (dict(state), []),
