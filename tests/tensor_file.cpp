@@ -441,7 +441,7 @@ TEST_CASE("a damaged file gives an Error and nothing else") {
   int opened = 0, refused = 0;
   for (int i = 0; i < 6000; ++i) {
     std::string bytes = originals[i % 3];
-    for (std::size_t changes = 1 + below(3); changes > 0; --changes) {
+    for (std::size_t changes = 1 + below(3); changes > 0 && !bytes.empty(); --changes) {
       const std::size_t at = below(bytes.size());
       switch (below(6)) {
         case 0:

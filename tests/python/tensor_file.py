@@ -141,7 +141,7 @@ class TensorFileTest(unittest.TestCase):
         state = Net().state_dict()
         optimizer = torch.optim.AdamW(Net().parameters())
         around = {"epoch": 3, "loss": numpy.float64(0.5), "optimizer": optimizer.state_dict(), "args": {"lr": 1e-3},
-                  "rng": torch.get_rng_state().numpy().tobytes(), "best": None, "names": ["a", (1, 2), {3}]}
+                  "rng": torch.get_rng_state(), "bytes": b"123", "best": None, "names": ["a", (1, 2), {3}]}
         cases = {
             "ordered": (state, []),
             "dict": (dict(state), []),
@@ -187,6 +187,18 @@ class TensorFileTest(unittest.TestCase):
             for name in little.namelist():
                 big.writestr(name, "big" if name.endswith("byteorder") else little.read(name))
         self.assert_holds(self.path("big.pt"), tensors)
+
+    def test_saved_on_a_gpu(self):
+        state = Net().state_dict()
+        torch.save(state, self.path("cpu.pt"))
+        with zipfile.ZipFile(self.path("cpu.pt")) as cpu, zipfile.ZipFile(self.path("gpu.pt"), "w") as gpu:
+            for name in cpu.namelist():
+                gpu.writestr(name, cpu.read(name).replace(b"X\3\0\0\0cpu", b"X\6\0\0\0cuda:0"))
+        with self.assertRaisesRegex(RuntimeError, "CUDA"):
+            if torch.cuda.is_available():
+                raise RuntimeError("CUDA is here")
+            torch.load(self.path("gpu.pt"))
+        self.assert_holds(self.path("gpu.pt"), state)
 
     def test_zip_of_64_bits(self):
         state = Net().state_dict()

@@ -76,9 +76,10 @@ class PtReader {
   void state_dict(const PickleValue& dict, const std::string& path, int depth) {
     require(dict.is(Kind::dict), "holds no state dict but ",
             tensor_call(dict) ? "a single tensor" : "another Python value", "; save a dict of names and tensors");
-    const bool direct = has_tensors(dict);
-    const PickleValue* nested = direct ? nullptr : nested_state_dict(dict, depth);
-    require(direct || nested, "holds no state dict: there are no tensors under its keys ", keys(dict));
+    // A tensor beside a state dict is the state of a random generator, or a score.
+    const PickleValue* nested = nested_state_dict(dict, depth);
+    const bool direct = nested == nullptr;
+    if (direct && !has_tensors(dict)) fail("holds no state dict: there are no tensors under its keys ", keys(dict));
     for (std::size_t i = 0; i < dict.items.size(); i += 2) {
       const PickleValue& value = *dict.items[i + 1];
       const std::string name = spend(key_name(*dict.items[i]));
