@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -14,20 +15,24 @@
 /// parsed, 1 for every other error, which becomes one line on stderr (LibTorch's messages end in a backtrace).
 template <typename Work>
 int run_app(CLI::App& app, int argc, char** argv, Work&& work) {
+  const auto fail = [&](std::string message, int code) {
+    message = message.substr(0, message.find("\nException raised from"));
+    std::ranges::replace_if(
+        message, [](unsigned char c) { return c < ' '; }, ' ');
+    std::cerr << app.get_name() << ": " << message << "\n";
+    return code;
+  };
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help
-    std::cerr << app.get_name() << ": " << error.what() << " (--help lists the options)\n";
-    return 2;
+    return fail(error.what() + std::string(" (--help lists the options)"), 2);
   }
   try {
     work();
     return 0;
   } catch (const std::exception& error) {
-    const std::string message = error.what();
-    std::cerr << app.get_name() << ": " << message.substr(0, message.find('\n')) << "\n";
-    return 1;
+    return fail(error.what(), 1);
   }
 }
 

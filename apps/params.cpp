@@ -1,11 +1,10 @@
 // The parameter counter: what is this model really? From dimensions, a config.json, or the header of a file.
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <exception>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "app.h"
 #include "prenorm/error.h"
 #include "prenorm/params/count_path.h"
 #include "prenorm/params/dimensions.h"
@@ -85,18 +84,12 @@ void print(const std::vector<params::Report>& reports, const Options& options) {
   prenorm::require(std::cout.good(), "cannot write to standard output");
 }
 
-int fail(std::string message, int code) {
-  std::replace_if(
-      message.begin(), message.end(), [](unsigned char c) { return c < ' '; }, ' ');
-  std::cerr << "params: " << message << "\n";
-  return code;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Counts the parameters of a model from its dimensions, its config.json, or the header of its file.");
+  CLI::App app("Counts the parameters of a model from its dimensions, its config.json, or the header of its file.",
+               "params");
   app.add_option("input", options.inputs,
                  "config.json, *.safetensors, *.safetensors.index.json, *.pt, or a folder of them");
   app.add_option("--model-type", options.model_type, "the family, for a config.json that does not name it");
@@ -104,24 +97,16 @@ int main(int argc, char** argv) {
   app.add_flag("--json", options.json, "one JSON object, or an array for several inputs (schema: params/report.h)");
   const std::vector<CLI::Option*> dimensions = add_dimensions(app, options);
   const auto given = [&](const char* option) { return app.count(option) > 0; };
-  try {
-    app.parse(argc, argv);
-    const bool any =
-        std::any_of(dimensions.begin(), dimensions.end(), [](auto* option) { return option->count() > 0; });
+  app.callback([&] {
+    const bool any = std::ranges::any_of(dimensions, [](auto* option) { return option->count() > 0; });
     if (!options.inputs.empty() && any) throw CLI::ValidationError("give either inputs or dimensions, not both");
     const int known = given("--d-model") + given("--layers") + given("--total");
-    if (options.inputs.empty() && known == 0) {
-      throw CLI::ValidationError("give an input, or two of --d-model, --layers and --total; --help says more");
-    }
     if (options.inputs.empty() && known != 2) {
-      throw CLI::ValidationError("give two of --d-model, --layers and --total: the third follows");
+      throw CLI::ValidationError("give an input, or two of --d-model, --layers and --total: the third follows");
     }
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    return fail(error.what(), 2);
-  }
+  });
 
-  try {
+  return run_app(app, argc, argv, [&] {
     std::vector<params::Report> reports;
     if (options.inputs.empty()) {
       reports.push_back(report_dimensions(options, given("--d-model"), given("--layers"), given("--heads")));
@@ -130,8 +115,5 @@ int main(int argc, char** argv) {
       reports.push_back(params::count_path(input, {.model_type = options.model_type}));
     }
     print(reports, options);
-    return 0;
-  } catch (const std::exception& error) {
-    return fail(error.what(), 1);
-  }
+  });
 }

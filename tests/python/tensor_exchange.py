@@ -1,4 +1,4 @@
-"""Files of Python's torch and safetensors against ours: python3 tensor_file.py TOOL, the built tensor_file_tool."""
+"""Files of Python's torch and safetensors against ours: tensor_exchange.py TOOL, the built tensor_file_tool."""
 
 import json
 import os
@@ -11,14 +11,10 @@ import unittest.mock
 import warnings
 import zipfile
 
-try:
-    import numpy
-    import torch
-    from safetensors import safe_open
-    from safetensors.torch import load_file, save_file, save_model
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+import numpy
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file, save_model
 
 TOOL = sys.argv.pop(1)
 DTYPES = {
