@@ -2,7 +2,10 @@
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/prenorm")
 
-install(DIRECTORY modules/prenorm DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY modules/prenorm DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h"
+        PATTERN "tensor_file" EXCLUDE)
+# What this room shows; its parsers are its own.
+install(FILES modules/prenorm/tensor_file/tensor_file.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/prenorm/tensor_file")
 configure_package_config_file(cmake/prenormConfig.cmake.in prenormConfig.cmake INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file(prenormConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/prenormConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/prenormConfigVersion.cmake"

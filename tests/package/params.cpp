@@ -2,4 +2,6 @@
 
 #include <iostream>
 
-int main() { std::cout << "linked: " << prenorm::ModelConfig{.vocab_size = 3}.to_json().size() << " bytes\n"; }
+int main() {
+  std::cout << "linked: " << prenorm::ModelConfig{.vocab_size = 3}.to_json().size() << " bytes\n";
+}

@@ -23,10 +23,12 @@ struct Difference {
 ///   input            text: the path, or the dimensions, as given
 ///   source           "dimensions", "config", "file" or "config and file"
 ///   exact            bool: whether `total` is certain; false for an answer to a question backwards that misses its
-///   total model_type, architecture   text, or null where no config says total            parameters; with a config,
-///   what the config describes, tied weights once; else what the file holds active           parameters at work on one
-///   token: fewer than `total` in a mixture of experts embedding        parameters in tables that are looked up
-///   (tokens, positions, segments); null for a file alone non_embedding    total - embedding; null for a file alone
+///                    total, and where the head of a known family is not known
+///   model_type, architecture   text, or null where no config says
+///   total            parameters; with a config, what the config describes, tied weights once; else what the file holds
+///   active           parameters at work on one token: fewer than `total` in a mixture of experts
+///   embedding        parameters in tables that are looked up (tokens, positions, segments); null for a file alone
+///   non_embedding    total - embedding; null for a file alone
 ///   buffers          elements in the file that are no parameters: integers, position ids, rotary frequencies, masks
 ///   bytes            of all tensors in the file, from their offsets; null without a file
 ///   by_dtype         {"F32": n, ...}: elements in the file by type as stored, buffers included; {} without a file
