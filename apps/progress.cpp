@@ -26,9 +26,13 @@ size_t terminal_width() {
 
 Progress::Progress(std::int64_t steps) : steps_(steps), terminal_(isatty(STDERR_FILENO) == 1) {}
 
+Progress::~Progress() {
+  if (open_) std::fputc('\n', stderr);
+}
+
 bool Progress::due(std::int64_t step) const {
   if (step == steps_) return true;
-  return terminal_ ? Clock::now() - last_ >= kRefresh : step % std::max<std::int64_t>(1, steps_ / 20) == 0;
+  return terminal_ ? Clock::now() - last_ >= kRefresh : step % ((steps_ + 19) / 20) == 0;
 }
 
 void Progress::report(std::int64_t step, double loss, double accuracy, double learning_rate, std::int64_t tokens) {
@@ -47,6 +51,7 @@ void Progress::report(std::int64_t step, double loss, double accuracy, double le
   std::string line =
       counter + " [" + std::string(filled, '=') + std::string(kBarWidth - filled, ' ') + "] " + numbers + "  " + rates;
   line.resize(std::min(line.size(), terminal_width() - 1));
-  std::fprintf(stderr, "\r\033[K%s%s", line.c_str(), step == steps_ ? "\n" : "");
+  open_ = step < steps_;
+  std::fprintf(stderr, "\r\033[K%s%s", line.c_str(), open_ ? "" : "\n");
   std::fflush(stderr);
 }

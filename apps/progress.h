@@ -5,10 +5,13 @@
 #include <string>
 
 /// What a training run tells while it goes on, on stderr: a bar that is drawn over where stderr is a terminal, plain
-/// lines (twenty in all) elsewhere.
+/// lines (at most twenty) elsewhere.
 class Progress {
  public:
   explicit Progress(std::int64_t steps);
+  ~Progress();  ///< ends a bar that is still open, so that what follows starts on a line of its own
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
   /// Whether it is time to report after `step` steps. Reports cost a look at the device, so the caller asks first.
   bool due(std::int64_t step) const;
@@ -21,6 +24,7 @@ class Progress {
 
   std::int64_t steps_;
   bool terminal_;
+  bool open_ = false;
   Clock::time_point start_ = Clock::now();
   Clock::time_point last_ = start_;
 };

@@ -1,11 +1,14 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <map>
+#include <iomanip>
 #include <random>
+#include <sstream>
 
 #include "app.h"
 #include "prenorm/error.h"
@@ -31,24 +34,36 @@ struct Options {
   fs::path out;
 };
 
-/// Steps in which a task is learned with the other defaults; parity stays hard.
-const std::map<TaskKind, std::int64_t> kDefaultSteps{{TaskKind::copy, 500},      {TaskKind::reverse, 3000},
-                                                     {TaskKind::sort, 1000},     {TaskKind::histogram, 1500},
-                                                     {TaskKind::majority, 1000}, {TaskKind::parity, 3000}};
+struct TaskHelp {
+  TaskKind kind;
+  std::int64_t steps;  ///< in which it is learned with the other defaults; parity stays hard
+  const char* what;
+};
 
-constexpr const char* kTasks =
-    "Tasks (the default steps in brackets; all defaults train without dropout):\n"
-    "  copy       the sequence itself [500]\n"
-    "  reverse    the symbols from last to first [2000]\n"
-    "  sort       the symbols in ascending order [1200]\n"
-    "  histogram  for each position, how often its symbol occurs in the sequence [1500]\n"
-    "  majority   one answer: do symbols of the upper half prevail? odd lengths only [1000]\n"
-    "  parity     one answer: is the sum of the symbols odd? stays hard [3000]\n"
-    "\n"
-    "Examples:\n"
-    "  train                                     learns to sort\n"
-    "  train --task reverse --out runs/reverse   keeps config.json and the weights\n"
-    "  train --norm post                         the paper's original placement of the norms\n";
+constexpr TaskHelp kTasks[]{
+    {TaskKind::copy, 500, "the sequence itself"},
+    {TaskKind::reverse, 2000, "the symbols from last to first"},
+    {TaskKind::sort, 1200, "the symbols in ascending order"},
+    {TaskKind::histogram, 1500, "for each position, how often its symbol occurs in the sequence"},
+    {TaskKind::majority, 1000, "one answer: do symbols of the upper half prevail? odd lengths only"},
+    {TaskKind::parity, 3000, "one answer: is the sum of the symbols odd? stays hard"}};
+
+std::int64_t default_steps(TaskKind kind) {
+  return std::ranges::find(kTasks, kind, &TaskHelp::kind)->steps;
+}
+
+std::string help_on_tasks() {
+  std::ostringstream help;
+  help << "Tasks (default steps in brackets; every task's defaults train without dropout):\n";
+  for (const auto& [kind, steps, what] : kTasks) {
+    help << "  " << std::left << std::setw(11) << enum_name(kind) << what << " [" << steps << "]\n";
+  }
+  help << "\nExamples:\n"
+          "  train                                     learns to sort\n"
+          "  train --task reverse --out runs/reverse   keeps config.json and the weights\n"
+          "  train --norm post                         the paper's original placement of the norms\n";
+  return help.str();
+}
 
 void add_task_options(CLI::App& app, TaskOptions& task) {
   add_choice(app, "--task", task.kind, "What to learn (see below)")->group("Task");
@@ -243,7 +258,7 @@ void print_evaluation(EncoderModel& model, const Task& task) {
 int main(int argc, char** argv) {
   CLI::App app("Trains a Transformer encoder on a task over random sequences of symbols and says how well it learned.",
                "train");
-  app.footer(kTasks);
+  app.footer(help_on_tasks());
   app.option_defaults()->always_capture_default();
   Options options;
   add_task_options(app, options.task);
@@ -252,7 +267,7 @@ int main(int argc, char** argv) {
   add_machine_options(app, options);
 
   return run_app(app, argc, argv, [&] {
-    if (app.count("--steps") == 0) options.training.schedule.steps = kDefaultSteps.at(options.task.kind);
+    if (app.count("--steps") == 0) options.training.schedule.steps = default_steps(options.task.kind);
     const Task task(options.task);
     const ModelConfig config = model_config(options, task, app.count("--max-positions") > 0);
     const torch::Device device = pick_device(options.device);

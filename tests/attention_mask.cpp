@@ -159,6 +159,23 @@ TEST_CASE("a mask that does not fit is refused with what was given and what is a
         }) == "masks of 1 and 2 lengths do not combine");
 }
 
+TEST_CASE("queries may be fewer or more than keys") {
+  torch::manual_seed(5);
+  const Tensor q = torch::randn({B, H, 3, Dh}), k = torch::randn({B, H, T, Dh});
+  const auto hidden = [&](const AttentionMask& mask) { return std::get<1>(attention(q, k, k, mask, 0.0, true)) == 0; };
+  const Tensor expected = torch::tensor({{false, false, false, true, true}, {true, true, true, true, true}})
+                              .unsqueeze(1)
+                              .unsqueeze(1)
+                              .expand({B, H, 3, T});
+  CHECK(same(hidden(AttentionMask::lengths({3, 0})), expected));
+  CHECK(same(hidden(AttentionMask::padding(~expected.select(1, 0).select(1, 0))), expected));
+  CHECK(same(hidden(~expected[0][0]), expected[0].expand({B, H, 3, T})));
+  CHECK(close(std::get<0>(attention(q, k, k, AttentionMask::lengths({3, 0}))),
+              torch::matmul(std::get<1>(attention(q, k, k, AttentionMask::lengths({3, 0}), 0.0, true)), k)));
+  CHECK(error_of([&] { hidden(AttentionMask::causal()); }) ==
+        "a causal mask needs as many queries as keys, got 3 and 5");
+}
+
 TEST_CASE("a mask knows the real tokens and zeroes what lies past them") {
   const Tensor real = AttentionMask::lengths({1, 3}).real_tokens(2, 3, torch::kCPU);
   CHECK(same(real, torch::tensor({{true, false, false}, {true, true, true}})));

@@ -70,6 +70,7 @@ TEST_CASE("a bad configuration is refused by the name of its field") {
   CHECK(error(with("\"version\": 1", "\"head\": \"token\", \"version\": 1")) ==
         "num_classes is 0, not a positive number");
   CHECK(error("{").find("not valid JSON at byte") == 0);
+  CHECK(error(with("\"version\": 1", "\"dropout\": 1e999, \"version\": 1")).find("not valid JSON: ") == 0);
   CHECK(error("[]") == "the configuration is not a JSON object");
   CHECK(error("{}") == "model_type is missing");
 }

@@ -52,7 +52,7 @@ TEST_CASE("embeddings refuse ids that they do not have") {
   };
   CHECK(error(torch::tensor({{5}})) == "token ids hold 5, allowed are 0 to 4");
   CHECK(error(torch::tensor({{-1}})) == "token ids hold -1, allowed are 0 to 4");
-  CHECK(error(torch::tensor({1})) == "token ids are [1], expected [B, T]");
+  CHECK(error(torch::tensor({1})) == "token ids are [1], expected [B, T] with T at least 1");
   CHECK(error(torch::ones({1, 1})) == "token ids have type Float, expected int64 or int32");
   CHECK(error(torch::zeros({1, 4}, torch::kLong)) ==
         "a sequence of length 4 exceeds the max_positions 3 of the learned positions");

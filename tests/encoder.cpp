@@ -1,5 +1,7 @@
 #include "prenorm/encoder.h"
 
+#include <ATen/autocast_mode.h>
+
 #include "support.h"
 
 using prenorm::AttentionMask;
@@ -13,7 +15,7 @@ using torch::Tensor;
 
 namespace {
 
-constexpr int64_t B = 4, T = 6, D = 12, H = 3, L = 2;
+constexpr int64_t B = 4, T = 6, D = 15, H = 3, L = 2;  // all different, D / H too
 
 EncoderLayerOptions layer(NormPlacement placement = NormPlacement::pre) {
   return EncoderLayerOptions(D, H).norm_placement(placement).attention_bias(true);
@@ -96,11 +98,11 @@ TEST_CASE("an encoder is its layers in a row, with initial weights of their own"
 }
 
 TEST_CASE("layers may differ in all but their width") {
-  std::vector<EncoderLayerOptions> layers{layer(), EncoderLayerOptions(D, 2).d_ff(7)};
+  std::vector<EncoderLayerOptions> layers{layer(), EncoderLayerOptions(D, 5).d_ff(7)};
   auto encoder = in_eval(Encoder(EncoderOptions(layers)));
   CHECK(encoder(torch::randn({B, T, D}), AttentionMask::lengths({1, 2, 3, 6})).isfinite().all().item<bool>());
   layers[1].d_model(D + 2);
-  CHECK(error_of([&] { Encoder(EncoderOptions{layers}); }) == "the layers of an encoder differ in d_model: 12 and 14");
+  CHECK(error_of([&] { Encoder(EncoderOptions{layers}); }) == "the layers of an encoder differ in d_model: 15 and 17");
   CHECK(error_of([&] { Encoder(EncoderOptions(layer(), 0)); }) == "num_layers is 0, not a positive number");
   CHECK(error_of([&] { Encoder(EncoderOptions(std::vector<EncoderLayerOptions>{})); }) ==
         "an encoder needs at least one layer");
@@ -191,4 +193,48 @@ TEST_CASE("a seed determines the initial weights") {
   const auto first = weights(7), again = weights(7), other = weights(8);
   CHECK(std::ranges::equal(first, again, same));
   CHECK_FALSE(same(first[0], other[0]));
+}
+
+TEST_CASE("dense masks of every shape act alike in training and evaluation") {
+  torch::manual_seed(8);
+  Encoder encoder(EncoderOptions(layer().dropout(0.0), L));
+  const Tensor x = torch::randn({B, T, D});
+  const Tensor mask = (torch::rand({T, T}) < 0.6) | torch::eye(T).to(torch::kBool);
+  const Tensor expected = encoder(x, mask);
+  CHECK_FALSE(torch::allclose(expected, encoder(x)));
+  for (const Tensor& same_mask : {mask.expand({B, T, T}), mask.expand({B, 1, T, T}), mask.expand({B, H, T, T})}) {
+    for (const bool training : {true, false}) {
+      encoder->train(training);
+      CHECK(close(encoder(x, same_mask), expected));
+    }
+  }
+}
+
+TEST_CASE("under autocast a masked encoder runs in bfloat16") {
+  torch::manual_seed(9);
+  auto encoder = in_eval(Encoder(EncoderOptions(layer(), L)));
+  const Tensor x = torch::randn({B, T, D}), bias = torch::randn({T, T});
+  const auto mask = AttentionMask(bias) & AttentionMask::lengths({6, 1, 4, 0});
+  const Tensor expected = encoder(x, mask);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const Tensor output = encoder(x, mask);
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  CHECK(torch::allclose(output.to(torch::kFloat), expected, 0.0, 0.1));
+}
+
+TEST_CASE("a mask may be used again, with another batch, type or length") {
+  torch::manual_seed(10);
+  auto encoder = in_eval(Encoder(EncoderOptions(layer(), L)));
+  const auto causal = AttentionMask::causal();
+  const Tensor x = torch::randn({B, T, D});
+  const auto ready = causal.prepare(x, H);
+  const Tensor expected = encoder(x, causal);
+  CHECK(same(encoder(x, ready), expected));
+  CHECK(close(encoder(x.slice(0, 0, 2), ready), expected.slice(0, 0, 2)));
+  CHECK(close(encoder(x.slice(1, 0, 3), ready), expected.slice(1, 0, 3)));
+  encoder->to(torch::kDouble);
+  CHECK(torch::allclose(encoder(x.to(torch::kDouble), ready), expected.to(torch::kDouble), 0.0, 1e-5));
+  CHECK(encoder(torch::zeros({0, T, D}, torch::kDouble), causal).sizes() == torch::IntArrayRef({0, T, D}));
 }

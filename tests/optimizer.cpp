@@ -55,3 +55,13 @@ TEST_CASE("clipping scales all gradients as one vector") {
   CHECK(close(gradients(1.0), torch::tensor({0.6f, 0.8f})));
   CHECK(same(gradients(10.0), torch::tensor({3.0f, 4.0f})));
 }
+
+TEST_CASE("a tied parameter is clipped and stepped once") {
+  Tensor tied = torch::zeros({1}).requires_grad_();
+  AdamW optimizer({tied, tied}, {});
+  (10 * tied).sum().backward();
+  CHECK(optimizer.clip_gradients(5.0).item<float>() == Approx(10.0));
+  CHECK(tied.grad().item<float>() == Approx(5.0));
+  optimizer.step(0.1);
+  CHECK(tied.item<float>() == Approx(-0.1));
+}

@@ -61,14 +61,15 @@ void MultiHeadAttentionImpl::pretty_print(std::ostream& stream) const {
 std::tuple<Tensor, Tensor> MultiHeadAttentionImpl::forward(const Tensor& x, const AttentionMask& mask,
                                                            bool need_weights) {
   check_input(x, options.d_model());
-  const auto batch = x.size(0), length = x.size(1), heads = options.num_heads();
+  const auto batch = x.size(0), length = x.size(1), d_model = x.size(2), heads = options.num_heads();
+  const AttentionMask ready = mask.prepare(x, heads);
   const Tensor qkv = in_proj(x)
-                         .view({batch, length, 3, heads, -1})  // [B,T,3,H,D/H]
-                         .permute({2, 0, 3, 1, 4});            // [3,B,H,T,D/H]
+                         .view({batch, length, 3, heads, d_model / heads})  // [B,T,3,H,D/H]
+                         .permute({2, 0, 3, 1, 4});                         // [3,B,H,T,D/H]
   const auto [y, weights] =
-      attention(qkv[0], qkv[1], qkv[2], mask, is_training() ? options.dropout() : 0.0, need_weights);
-  const Tensor merged = y.transpose(1, 2).reshape({batch, length, -1});  // [B,H,T,D/H] -> [B,T,D]
-  return {mask.zero_past_lengths(out_proj(merged)), weights};
+      attention(qkv[0], qkv[1], qkv[2], ready, is_training() ? options.dropout() : 0.0, need_weights);
+  const Tensor merged = y.transpose(1, 2).reshape({batch, length, d_model});  // [B,H,T,D/H] -> [B,T,D]
+  return {ready.zero_past_lengths(out_proj(merged)), weights};
 }
 
 }  // namespace prenorm

@@ -77,8 +77,16 @@ AttentionMask AttentionMask::causal() {
 }
 
 AttentionMask AttentionMask::operator&(const AttentionMask& other) const {
+  const auto check = [](bool fits, const Tensor& a, const Tensor& b) {
+    TORCH_CHECK(fits, "masks of ", a.sizes(), " and ", b.sizes(), " do not combine");
+  };
+  const Tensor ours = with_four_dimensions(dense_), theirs = with_four_dimensions(other.dense_);
+  if (ours.defined() && theirs.defined()) check(at::are_expandable(ours.sizes(), theirs.sizes()), dense_, other.dense_);
+  if (padding_.defined() && other.padding_.defined()) {
+    check(padding_.sizes() == other.padding_.sizes(), padding_, other.padding_);
+  }
   AttentionMask mask;
-  mask.dense_ = both(with_four_dimensions(dense_), with_four_dimensions(other.dense_));
+  mask.dense_ = both(ours, theirs);
   mask.padding_ = both(padding_, other.padding_);
   mask.causal_ = causal_ || other.causal_;
   mask.lengths_ = lengths_ ? lengths_ : other.lengths_;
@@ -100,7 +108,7 @@ AttentionMask AttentionMask::prepare(std::int64_t batch, std::int64_t heads, std
   if (dense_.defined() && dense_.dim() == 4) check_dense(dense_.size(1) == heads || dense_.size(1) == 1);
 
   const Key key{batch, queries, keys, options.device(), c10::typeMetaToScalarType(options.dtype())};
-  if (prepared_ && prepared_->first == key) return *this;
+  if (prepared_for(key)) return *this;
 
   if (dense_.defined()) {
     const auto one_or = [](std::int64_t size, std::int64_t expected) { return size == expected || size == 1; };
@@ -130,6 +138,14 @@ AttentionMask AttentionMask::prepare(std::int64_t batch, std::int64_t heads, std
   return mask;
 }
 
+bool AttentionMask::prepared_for(const Key& key) const {
+  if (!prepared_) return false;
+  const auto& [ready, mask] = *prepared_;
+  const bool same_type = ready.type == key.type || !mask.scores.defined() || mask.scores.scalar_type() == torch::kBool;
+  return ready.batch == key.batch && ready.queries == key.queries && ready.keys == key.keys &&
+         ready.device == key.device && same_type;  // under autocast the queries come in another type than the input
+}
+
 const AttentionMask::Prepared& AttentionMask::prepared() const {
   TORCH_CHECK(prepared_, "prepare() the mask before reading what attention reads");
   return prepared_->second;
@@ -156,7 +172,8 @@ Tensor AttentionMask::past_lengths(std::int64_t batch, std::int64_t length, torc
     TORCH_CHECK((*lengths_)[b] <= length, "length ", (*lengths_)[b], " of sequence ", b, " exceeds T ", length);
   }
   if (std::ranges::all_of(*lengths_, [&](std::int64_t own) { return own == length; })) return {};
-  return torch::arange(length, device).unsqueeze(0) >= torch::tensor(*lengths_).to(device).unsqueeze(1);
+  return torch::arange(length, device).unsqueeze(0) >=
+         torch::tensor(*lengths_).to(device, /*non_blocking=*/true).unsqueeze(1);
 }
 
 Tensor AttentionMask::real_tokens(std::int64_t batch, std::int64_t length, torch::Device device) const {

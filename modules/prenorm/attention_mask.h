@@ -25,8 +25,8 @@ class AttentionMask {
  public:
   AttentionMask() = default;
 
-  /// A dense mask, bool or floating: [T,T], [B,T,T], [B,1,T,T] or [B,H,T,T]; in four dimensions any of B, H and the
-  /// queries' T may be 1. An undefined tensor hides nothing. Throws c10::Error on another type or number of dimensions;
+  /// A dense mask, bool or floating: [T,T], [B,T,T], [B,1,T,T] or [B,H,T,T]; B may be 1, and in four dimensions the
+  /// queries' T too. An undefined tensor hides nothing. Throws c10::Error on another type or number of dimensions;
   /// the sizes are checked where the mask is used.
   AttentionMask(const Tensor& dense);  // NOLINT(google-explicit-constructor): forward(x, tensor) is the common call
 
@@ -39,13 +39,20 @@ class AttentionMask {
   /// Query t sees keys 0..t.
   static AttentionMask causal();
 
-  /// Both masks at once. Two lists of lengths give the smaller ones.
+  /// Both masks at once. Two lists of lengths give the smaller ones. Throws c10::Error naming sizes that do not fit.
   AttentionMask operator&(const AttentionMask& other) const;
+
+  // What follows serves attention and whoever stacks it.
 
   /// The mask made ready for scores [B,H,Tq,Tk] of these options (device, dtype), so that layers in a row share the
   /// work; one that already is comes back as it is. Throws c10::Error naming the sizes when they do not fit.
   AttentionMask prepare(std::int64_t batch, std::int64_t heads, std::int64_t queries, std::int64_t keys,
                         const torch::TensorOptions& options) const;
+
+  /// The same for self-attention of x [B,T,D].
+  AttentionMask prepare(const Tensor& x, std::int64_t heads) const {
+    return prepare(x.size(0), heads, x.size(1), x.size(1), x.options());
+  }
 
   /// What attention reads of a prepared mask.
   struct Prepared {
@@ -57,22 +64,23 @@ class AttentionMask {
   };
   const Prepared& prepared() const;
 
-  /// Which positions hold tokens, [B,T] bool, as far as lengths and padding tell; undefined: all of them.
+  /// Which positions hold tokens, [B,T] bool, as far as lengths and padding tell (of a floating padding mask only -inf
+  /// hides); undefined: all of them.
   Tensor real_tokens(std::int64_t batch, std::int64_t length, torch::Device device) const;
 
   /// `x`, [B,T,...], with 0 at the positions past each sequence's length.
   Tensor zero_past_lengths(const Tensor& x) const;
 
  private:
-  Tensor past_lengths(std::int64_t batch, std::int64_t length, torch::Device device) const;
-  Tensor combined(const Tensor& past, std::int64_t queries, const torch::TensorOptions& options) const;
-
   struct Key {
     std::int64_t batch, queries, keys;
     torch::Device device;
     torch::ScalarType type;
-    bool operator==(const Key&) const = default;
   };
+
+  bool prepared_for(const Key& key) const;
+  Tensor past_lengths(std::int64_t batch, std::int64_t length, torch::Device device) const;
+  Tensor combined(const Tensor& past, std::int64_t queries, const torch::TensorOptions& options) const;
 
   Tensor dense_;    // four dimensions, broadcastable to [B,H,Tq,Tk]
   Tensor padding_;  // [B,Tk]

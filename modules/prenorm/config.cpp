@@ -151,6 +151,8 @@ ModelConfig ModelConfig::from_json(std::string_view text) {
     json = Json::parse(text);
   } catch (const Json::parse_error& error) {
     fail("not valid JSON at byte ", error.byte);
+  } catch (const Json::exception& error) {
+    fail("not valid JSON: ", error.what());
   }
   require(json.is_object(), "the configuration is not a JSON object");
   require(json.contains("model_type"), "model_type is missing");

@@ -4,7 +4,7 @@ namespace prenorm {
 namespace {
 
 void check_ids(const char* name, const Tensor& ids, std::int64_t size) {
-  TORCH_CHECK(ids.dim() == 2, name, " are ", ids.sizes(), ", expected [B, T]");
+  TORCH_CHECK(ids.dim() == 2 && ids.size(1) > 0, name, " are ", ids.sizes(), ", expected [B, T] with T at least 1");
   TORCH_CHECK(ids.scalar_type() == torch::kLong || ids.scalar_type() == torch::kInt, name, " have type ",
               c10::toString(ids.scalar_type()), ", expected int64 or int32");
   if (!ids.is_cpu() || ids.numel() == 0) return;

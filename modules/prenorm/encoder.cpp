@@ -36,7 +36,7 @@ void EncoderImpl::pretty_print(std::ostream& stream) const {
 AttentionMask EncoderImpl::prepared(const Tensor& x, const AttentionMask& mask) const {
   const auto& first = options.layers().front();
   check_input(x, first.d_model());
-  return mask.prepare(x.size(0), first.num_heads(), x.size(1), x.size(1), x.options());
+  return mask.prepare(x, first.num_heads());
 }
 
 Tensor EncoderImpl::finish(const Tensor& x, const AttentionMask& mask) {

@@ -34,14 +34,16 @@ std::tuple<Tensor, Tensor> EncoderLayerImpl::inspect(const Tensor& x, const Atte
 }
 
 std::tuple<Tensor, Tensor> EncoderLayerImpl::run(const Tensor& x, const AttentionMask& mask, bool need_weights) {
+  check_input(x, options.d_model());
+  const AttentionMask ready = mask.prepare(x, options.num_heads());
   Tensor weights;
   Tensor y = sub1(x, [&](const Tensor& z) {
-    auto [attended, attention_weights] = mha(z, mask, need_weights);
+    auto [attended, attention_weights] = mha(z, ready, need_weights);
     weights = attention_weights;
     return attended;
   });
   y = sub2(y, ff);
-  return {mask.zero_past_lengths(y), weights};
+  return {ready.zero_past_lengths(y), weights};
 }
 
 }  // namespace prenorm

@@ -29,8 +29,10 @@ EmbeddingsOptions embeddings_options(const ModelConfig& config) {
 
 Tensor mean_of_real(const Tensor& x, const Tensor& real) {
   if (!real.defined()) return x.mean(1);
-  const Tensor kept = x.masked_fill(~real.unsqueeze(-1), 0.0);                    // [B,T,D]
-  return kept.sum(1) / real.sum(1, /*keepdim=*/true).clamp_min(1).to(x.dtype());  // [B,D]
+  // Summed in float: half overflows and bfloat16 stops counting at 256.
+  const auto type = x.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat;
+  const Tensor kept = x.masked_fill(~real.unsqueeze(-1), 0.0).to(type);                      // [B,T,D]
+  return (kept.sum(1) / real.sum(1, /*keepdim=*/true).clamp_min(1).to(type)).to(x.dtype());  // [B,D]
 }
 
 Tensor first_of_real(const Tensor& x, const Tensor& real) {
@@ -66,20 +68,16 @@ void EncoderModelImpl::pretty_print(std::ostream& stream) const {
 
 Tensor EncoderModelImpl::forward(const Tensor& ids, const AttentionMask& mask, const Tensor& segment_ids) {
   const Tensor x = embeddings(ids, segment_ids);
-  const AttentionMask ready = prepared(x, mask);
+  const AttentionMask ready = mask.prepare(x, config.num_heads);
   return apply_head(encoder(x, ready), ready);
 }
 
 EncoderStates EncoderModelImpl::inspect(const Tensor& ids, const AttentionMask& mask, const Tensor& segment_ids) {
   const Tensor x = embeddings(ids, segment_ids);
-  const AttentionMask ready = prepared(x, mask);
+  const AttentionMask ready = mask.prepare(x, config.num_heads);
   EncoderStates states = encoder->inspect(x, ready);
   states.output = apply_head(states.output, ready);
   return states;
-}
-
-AttentionMask EncoderModelImpl::prepared(const Tensor& x, const AttentionMask& mask) const {
-  return mask.prepare(x.size(0), config.num_heads, x.size(1), x.size(1), x.options());
 }
 
 Tensor EncoderModelImpl::apply_head(const Tensor& x, const AttentionMask& mask) {

@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "prenorm/positional_encoding.h"
-
 namespace prenorm {
 
 void check_positive(const char* name, std::int64_t value) {
@@ -41,7 +39,6 @@ std::vector<std::pair<std::string, Tensor*>> own_parameters(const torch::nn::Mod
   if (auto* linear = module.as<torch::nn::LinearImpl>()) return {{"weight", &linear->weight}, {"bias", &linear->bias}};
   if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) return {{"weight", &embedding->weight}};
   if (auto* norm = module.as<torch::nn::LayerNormImpl>()) return {{"weight", &norm->weight}, {"bias", &norm->bias}};
-  if (auto* position = module.as<PositionalEncodingImpl>()) return {{"weight", &position->weight}};
   std::vector<std::pair<std::string, Tensor*>> parameters;
   for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
     parameters.emplace_back(parameter.key(), &Registry::parameter(module, parameter.key()));
@@ -74,6 +71,10 @@ void restore_frozen_and_tied(const torch::nn::Module& original, torch::nn::Modul
       if (!source->defined()) continue;
       const auto [seen, first] = copy_of.emplace(source->unsafeGetTensorImpl(), target);
       if (first) {
+        const bool reassigned =
+            !source->is_same(Registry::parameter(const_cast<torch::nn::Module&>(*originals[i]), name));
+        if (reassigned)
+          target.set_data(source->detach().to(target.device(), source->scalar_type(), false, /*copy=*/true));
         target.set_requires_grad(source->requires_grad());
       } else {
         target = Registry::parameter(*copies[i], name) = seen->second;

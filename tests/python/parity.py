@@ -20,7 +20,7 @@ import lesson
 torch.backends.mha.set_fastpath_enabled(False)  # the fast path gives other numbers and lengths
 torch.set_num_threads(1)
 
-B, T, D, H, V, C = 3, 5, 12, 3, 7, 4
+B, T, D, H, V, C = 3, 5, 12, 2, 7, 4  # all different, D / H too
 LENGTHS = torch.tensor([5, 2, 4])
 REAL = torch.arange(T) < LENGTHS.unsqueeze(1)
 CAUSAL = torch.ones(T, T, dtype=torch.bool).tril()
@@ -128,7 +128,7 @@ class Parity(unittest.TestCase):
                             {"norm_placement": "post", "final_norm": True}, {"position": "sinusoidal"},
                             {"position": "none"}, {"embedding_norm": True, "num_segments": 2},
                             {"head": "none", "num_classes": 0}, {"head": "sequence_mean"}, {"head": "sequence_first"},
-                            {"d_model": 9, "position": "sinusoidal"}, {"num_heads": 1}, {"num_heads": 12}):
+                            {"d_model": 9, "num_heads": 3, "position": "sinusoidal"}, {"num_heads": 1}, {"num_heads": 12}):
                 self.add_lesson(str(changes), dtype, "lengths", exact, **changes)
             # The bias of the keys moves no score: its gradient is noise, which Adam would blow up.
             self.add_lesson("attention biases", dtype, "padding", False, attention_bias=True)
@@ -184,10 +184,47 @@ class Parity(unittest.TestCase):
                         state["state.embeddings.token.weight"] = torch.zeros(V, D, dtype=dtype)
                         state["state.embeddings.position.weight"] = torch.zeros(6, D, dtype=dtype)
                         expected = {"output": output.detach()}
-                        expected |= {"gradient." + ours(key): value.grad for key, value in model.named_parameters()}
+                        expected |= {"gradient." + ours(key): value.grad.clone() for key, value in model.named_parameters()}
+                        if dtype == torch.double:
+                            ten_steps(model, lambda: (model(x, **hidden) * upstream).sum())
+                            expected |= {"trained." + ours(key): value.detach()
+                                         for key, value in model.named_parameters() if "in_proj_bias" not in key}
                         self.add(f"nn norm_first={norm_first} {activation} masked={masked} {dtype}", config,
                                  given | state | {"x": x, "upstream": upstream}, expected,
                                  1e-10 if dtype == torch.double else 1e-5)
+        self.check_all()
+
+    def test_torch_attention(self):
+        """nn.MultiheadAttention (True: ignore) and scaled_dot_product_attention (True: attend), inside one layer whose
+        feed-forward block adds nothing."""
+        for dtype in (torch.float, torch.double):
+            for masked in (False, True):
+                torch.manual_seed(len(self.cases))
+                mha = nn.MultiheadAttention(D, H, batch_first=True, dtype=dtype)
+                nn.init.normal_(mha.in_proj_bias)
+                x = torch.randn(B, T, D, dtype=dtype)
+                normalised = nn.functional.layer_norm(x, (D,))
+                seen = CAUSAL & REAL[:, None, :] if masked else torch.ones(B, T, T, dtype=torch.bool)
+                output, weights = mha(normalised, normalised, normalised, average_attn_weights=False,
+                                      attn_mask=~seen.repeat_interleave(H, 0))
+                q, k, v = (part.view(B, T, H, D // H).transpose(1, 2) for part in nn.functional.linear(
+                    normalised, mha.in_proj_weight, mha.in_proj_bias).chunk(3, -1))
+                sdpa = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen.unsqueeze(1))
+                sdpa = mha.out_proj(sdpa.transpose(1, 2).reshape(B, T, D))
+                self.assertLessEqual((sdpa - output).abs().max().item(), 1e-6)
+                config = BASE | {"num_layers": 1, "attention_bias": True, "final_norm": False, "head": "none"}
+                state = lesson.EncoderModel(config).to(dtype).state_dict()
+                layer = "encoder.layers.0."
+                state |= {layer + "mha.in_proj.weight": mha.in_proj_weight, layer + "mha.in_proj.bias": mha.in_proj_bias,
+                          layer + "mha.out_proj.weight": mha.out_proj.weight,
+                          layer + "mha.out_proj.bias": mha.out_proj.bias,
+                          layer + "ff.net.3.weight": torch.zeros(D, 4 * D, dtype=dtype),
+                          layer + "ff.net.3.bias": torch.zeros(D, dtype=dtype)}
+                inputs = {"x": x, "upstream": torch.zeros_like(x)} | ({"dense": seen} if masked else {})
+                inputs |= {"state." + key: value.detach().clone() for key, value in state.items()}
+                self.add(f"nn.MultiheadAttention masked={masked} {dtype}", config, inputs,
+                         {"output": x + output.detach(), "weights.0": weights.detach()},
+                         1e-10 if dtype == torch.double else 1e-6)
         self.check_all()
 
 

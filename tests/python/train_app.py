@@ -53,8 +53,10 @@ class Train(app.AppTest):
     def test_help_names_every_task(self):
         result = self.run_app("--help")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        for task in ("copy", "reverse", "sort", "histogram", "majority", "parity"):
-            self.assertRegex(result.stdout, rf"\n  {task} .*\[\d+\]")
+        self.assertEqual(dict(re.findall(r"\n  (\w+) .*\[(\d+)\]", result.stdout)),
+                         {"copy": "500", "reverse": "2000", "sort": "1200", "histogram": "1500", "majority": "1000",
+                          "parity": "3000"})
+        self.assertIn("training: 1200 steps", self.run_app(*QUICK[2:]).stderr)
 
     def test_a_seed_determines_the_run(self):
         first, again, other = (self.run_app(*QUICK, "--dropout", 0.1, "--seed", seed) for seed in (7, 7, 8))
@@ -68,6 +70,7 @@ class Train(app.AppTest):
         for text in (result.stdout, result.stderr):
             self.assertNotRegex(text, r"[\r\x1b]")
         self.assertEqual(len(re.findall(r"^step \d+/40  loss ", result.stderr, re.M)), 20)
+        self.assertEqual(len(re.findall("^step ", self.run_app(*QUICK, "--steps", 59).stderr, re.M)), 20)
 
     def test_a_terminal_gets_a_bar(self):
         ours, theirs = pty.openpty()
@@ -102,10 +105,13 @@ class Train(app.AppTest):
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr.splitlines()[-1], r"^train: the loss is (nan|inf|-nan) after \d+ steps: lower --lr")
 
-    def test_the_default_run_learns_to_sort(self):
-        result = self.run_app("--threads", 1)
-        accuracy = float(re.match(r"sort: ([\d.]+) %", result.stdout).group(1))
-        self.assertGreaterEqual(accuracy, 99.5)
+    def test_the_documented_runs_learn(self):
+        for arguments, least in (((), 99.5), (("--task", "reverse"), 99.0), (("--task", "copy", "--norm", "post"), 99.0),
+                                 (("--task", "histogram"), 98.0), (("--task", "majority", "--steps", 500), 99.0)):
+            with self.subTest(arguments=arguments):
+                result = self.run_app("--threads", 1, *arguments)
+                accuracy = float(re.match(r"\w+: ([\d.]+) %", result.stdout).group(1))
+                self.assertGreaterEqual(accuracy, least)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <unordered_set>
 #include <utility>
 
 namespace prenorm {
@@ -43,8 +44,9 @@ double learning_rate(const ScheduleOptions& options, std::int64_t step) {
 
 AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options) : options_(options) {
   Group decayed{options.weight_decay, {}, {}, {}, {}}, plain{0.0, {}, {}, {}, {}};
+  std::unordered_set<const c10::TensorImpl*> seen;
   for (Tensor& parameter : parameters) {
-    if (!parameter.requires_grad()) continue;
+    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;  // tied: a second name
     Group& group = parameter.dim() >= 2 ? decayed : plain;
     group.first_moments.push_back(torch::zeros_like(parameter, torch::MemoryFormat::Preserve));
     group.second_moments.push_back(torch::zeros_like(parameter, torch::MemoryFormat::Preserve));

@@ -35,7 +35,8 @@ struct AdamWOptions {
 };
 
 /// AdamW (Loshchilov and Hutter 2019) with LibTorch's fused kernel, 4 to 8 times as fast as torch::optim::AdamW, which
-/// is a loop of small operations. All parameters are of one type and device. Parameters without a gradient stay.
+/// is a loop of small operations. All parameters are of one type and device. A tied one, listed under several names, is
+/// one parameter; parameters without a gradient stay as they are.
 class AdamW {
  public:
   AdamW(std::vector<Tensor> parameters, const AdamWOptions& options);

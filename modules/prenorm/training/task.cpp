@@ -32,14 +32,16 @@ std::uint64_t hash(const std::vector<std::int64_t>& sequence) {
 }
 
 /// How many sequences of these lengths there are, or `limit` when there are more.
-std::int64_t sequence_count(std::int64_t symbols, const std::vector<std::int64_t>& lengths, std::int64_t limit) {
+std::int64_t sequence_count(const TaskOptions& options, std::int64_t first, std::int64_t stride, std::int64_t limit) {
   std::int64_t total = 0;
-  for (const auto length : lengths) {
+  for (auto length = first; length <= options.max_length && total < limit; length += stride) {
     std::int64_t of_length = 1;
-    for (std::int64_t i = 0; i < length && of_length < limit; ++i) of_length = std::min(limit, of_length * symbols);
-    total = std::min(limit, total + of_length);
+    for (std::int64_t i = 0; i < length && of_length < limit; ++i) {
+      of_length *= std::min(limit, options.symbols);
+    }
+    total += of_length;
   }
-  return total;
+  return std::min(limit, total);
 }
 
 }  // namespace
@@ -80,13 +82,13 @@ Task::Task(const TaskOptions& options) : options_(options) {
   TORCH_CHECK(symbols >= 2, "the number of symbols is ", symbols, ", fewer than 2");
   TORCH_CHECK(min_length >= 1, "the shortest length is ", min_length, ", less than 1");
   TORCH_CHECK(max_length >= min_length, "the longest length ", max_length, " is less than the shortest, ", min_length);
-  for (auto length = min_length; length <= max_length; ++length) {
-    if (kind != TaskKind::majority || length % 2 == 1) lengths_.push_back(length);
-  }
-  TORCH_CHECK(!lengths_.empty(), "majority needs an odd length, and the only one is ", min_length);
+  const bool odd_only = kind == TaskKind::majority;
+  stride_ = odd_only ? 2 : 1;
+  shortest_ = min_length + (odd_only && min_length % 2 == 0 ? 1 : 0);
+  TORCH_CHECK(shortest_ <= max_length, "majority needs an odd length, and the only one is ", min_length);
   // Twice what evaluation takes of its share, so that drawing different ones ends soon.
   constexpr auto needed = static_cast<std::int64_t>(2 * kEvaluationShare) * kEvaluationSize;
-  const auto available = sequence_count(symbols, lengths_, needed);
+  const auto available = sequence_count(options_, shortest_, stride_, needed);
   TORCH_CHECK(available >= needed, "there are only ", available, " sequences of ", symbols, " symbols and lengths ",
               min_length, " to ", max_length, "; keeping training and evaluation apart takes at least ", needed,
               ": more symbols or longer sequences");
@@ -126,11 +128,11 @@ std::vector<std::int64_t> Task::answer(const std::vector<std::int64_t>& input) c
 }
 
 Example Task::draw(std::mt19937_64& random, bool evaluation) const {
-  std::uniform_int_distribution<size_t> which_length(0, lengths_.size() - 1);
+  std::uniform_int_distribution<std::int64_t> strides(0, (options_.max_length - shortest_) / stride_);
   std::uniform_int_distribution<std::int64_t> symbol(0, options_.symbols - 1);
   Example example;
   do {
-    example.input.resize(static_cast<size_t>(lengths_[which_length(random)]));
+    example.input.resize(static_cast<size_t>(shortest_ + stride_ * strides(random)));
     std::ranges::generate(example.input, [&] { return symbol(random); });
   } while ((hash(example.input) % kEvaluationShare == 0) != evaluation);
   example.target = answer(example.input);

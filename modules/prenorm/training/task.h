@@ -77,7 +77,8 @@ class Task {
   Example draw(std::mt19937_64& random, bool evaluation) const;
 
   TaskOptions options_;
-  std::vector<std::int64_t> lengths_;
+  std::int64_t shortest_ = 0;  // the lengths are this one and every stride_-th up to max_length
+  std::int64_t stride_ = 1;
 };
 
 /// The share of examples that the best constant answer gets right.

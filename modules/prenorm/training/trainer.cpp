@@ -27,6 +27,7 @@ Trainer::Trainer(EncoderModel model, const TrainingOptions& options)
 
 StepResult Trainer::step(const Batch& host_batch) {
   const Batch batch = host_batch.to(device_of(model_));
+  model_->train();
   const Tensor logits = logits_of(model_, batch);
   const Tensor targets = batch.targets.flatten();
   const Tensor loss = torch::nn::functional::cross_entropy(

@@ -23,7 +23,7 @@ struct StepResult {
   double learning_rate;
 };
 
-/// Trains a model with a head, one batch a step.
+/// Trains a model with a head, one batch a step, in training mode.
 class Trainer {
  public:
   Trainer(EncoderModel model, const TrainingOptions& options);
