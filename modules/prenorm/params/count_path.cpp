@@ -122,13 +122,41 @@ Count sum(const std::vector<Difference>& differences) {
   return total;
 }
 
-/// Explains file - config: copies of tied weights, another head than the config names, or nothing known.
+/// Elements of the parts whose path ends with `name`.
+Count elements_of(const Component& part, const std::string& path, std::string_view name) {
+  if (path.ends_with(name)) return part.total();
+  Count elements = 0;
+  for (const Component& child : part.children) elements += elements_of(child, path + "." + child.name, name);
+  return part.copies * elements;
+}
+
+/// Parts that files hold beside the class that the config names, and transformers leaves unread, or that files lack:
+/// XLM-RoBERTa's and many a sentence encoder's pooler, DeBERTa's heads of pre-training, a table that T5 does not use.
+std::vector<Difference> known_parts(const FileCount& file, const Component& tree) {
+  std::vector<Difference> differences;
+  for (const std::string name :
+       {".pooler", ".lm_predictions", ".mask_predictions", ".EncDecAttention.relative_attention_bias"}) {
+    const Count more = elements_of(file.tree, "", name) - elements_of(tree, "", name);
+    if (more == 0) continue;
+    const std::string part = name.substr(1);
+    differences.push_back({more > 0 ? "the file also holds " + part + ", which the config's class does not have"
+                                    : "the file holds no " + part + ", which the config's class has",
+                           more});
+  }
+  return differences;
+}
+
+/// Explains file - config: copies of tied weights, parts that files are known to hold or lack, another head than the
+/// config names, or nothing known.
 std::vector<Difference> explain(const FileCount& file, const ConfigCount& config, const std::string& json,
                                 const ConfigOptions& options) {
   const Count total = config.tree.total();
   std::vector<Difference> own = copies_beyond(file, config.tree);
   if (total + sum(own) == file.parameters) return own;
   if (total == file.parameters) return {};
+  std::vector<Difference> parts_too = known_parts(file, config.tree);
+  parts_too.insert(parts_too.begin(), own.begin(), own.end());
+  if (total + sum(parts_too) == file.parameters) return parts_too;
   for (const std::string& head : known_heads(json, options)) {
     ConfigCount other;
     try {

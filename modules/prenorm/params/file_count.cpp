@@ -268,7 +268,7 @@ FileCount count_file(const TensorFile& file) {
   compare_metadata(file, count);
   if (!file.skipped().empty()) {
     count.notes.push_back(
-        "left out, as they are no weights: " + file.skipped().front() +
+        "left out, as they are no weights or not in the index: " + file.skipped().front() +
         (file.skipped().size() > 1 ? " and " + std::to_string(file.skipped().size() - 1) + " more" : ""));
   }
   Layers layers;
