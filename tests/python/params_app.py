@@ -413,6 +413,8 @@ def a_head_that_is_tied_by_the_config_alone():
     safetensors.torch.save_file(tensors | {"lm_head.weight": torch.randn(50, 16)}, path("flan/model.safetensors"))
     both = count(path("flan"))
     assert both["file_total"] - both["config_total"] == 800 and both["exact"]
+    loaded = transformers.T5ForConditionalGeneration.from_pretrained(path("flan"))
+    assert both["total"] == both["active"] == sum(p.numel() for p in loaded.parameters()) == both["config_total"] + 800
     assert "lm_head.weight is tied by the config, but differs" in both["differences"][0]["reason"]
 
 

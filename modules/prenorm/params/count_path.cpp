@@ -9,6 +9,7 @@
 
 #include "prenorm/error.h"
 #include "prenorm/file.h"
+#include "prenorm/params/blocks.h"
 #include "prenorm/params/file_count.h"
 #include "prenorm/tensor_file/tensor_file.h"
 
@@ -101,13 +102,17 @@ Report report_file(const std::string& input, const fs::path& path) {
   return report;
 }
 
+/// Whether transformers ties the copy to its original, if their elements are equal.
+bool is_tied(const Copy& copy, const Component& tree) {
+  const bool stack_table = copy.original.ends_with("shared.weight") && copy.name.ends_with("embed_tokens.weight");
+  return stack_table || tree.tied_elements() > 0;
+}
+
 /// What the file holds twice, where the config counts it once.
 std::vector<Difference> copies_beyond(const FileCount& file, const Component& tree) {
   std::vector<Difference> differences;
-  const bool tied = tree.tied_elements() > 0;
   for (const Copy& copy : file.copies) {
-    const bool stack_table = copy.original.ends_with("shared.weight") && copy.name.ends_with("embed_tokens.weight");
-    if (!tied && !stack_table) continue;
+    if (!is_tied(copy, tree)) continue;
     differences.push_back({copy.name +
                                (copy.equal ? " is a second copy of " : " is tied by the config, but differs from ") +
                                copy.original + (copy.equal ? ": tied in the config" : " in the file"),
@@ -183,7 +188,14 @@ Report report_both(const std::string& input, const fs::path& config_path, const 
   const std::string json = read_file(config_path);
   const ConfigCount config = load_config(config_path, options);
   const FileCount file = open_and_count(weights);
-  Report report = report_config(input, config);
+  // Elements that differ are not tied when transformers loads the file, whatever the config says (Flan-T5's head).
+  ConfigCount model = config;
+  for (const Copy& copy : file.copies) {
+    if (copy.equal || !is_tied(copy, config.tree)) continue;
+    model.tree.children.push_back(parameter(copy.name + " of its own", copy.elements));
+  }
+  Report report = report_config(input, model);
+  report.config_total = config.tree.total();
   report.source = "config and file";
   report.file_total = file.parameters;
   report.buffers = file.buffers;
