@@ -18,7 +18,7 @@ int run_app(CLI::App& app, int argc, char** argv, Work&& work) {
   const auto fail = [&](std::string message, int code) {
     message = message.substr(0, message.find("\nException raised from"));
     std::ranges::replace_if(
-        message, [](unsigned char c) { return c < ' '; }, ' ');
+        message, [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
     std::cerr << app.get_name() << ": " << message << "\n";
     return code;
   };

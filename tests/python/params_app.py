@@ -112,6 +112,7 @@ def old_remote_code_type():
 def unknown_type():
     message = refused(write("config.json", '{"model_type":"gpt99","hidden_size":8}'))
     assert "gpt99" in message and "12 d^2 L" not in message
+    assert "gpt99" in refused(write("config.json", '{"model_type":"gpt99","text_config":"x"}'))
 
 
 def not_json():
@@ -362,6 +363,29 @@ def another_head_or_none_in_the_file_is_explained():
 
 
 @test
+def known_parts_beside_the_model_are_explained():
+    def differences(model, cls, remove=(), **more):
+        file = config(model, "known/config.json", architectures=[cls])
+        tensors = {k: v for k, v in shapes(json.load(open(file))).items() if not k.startswith(tuple(remove))}
+        sparse("known/model.safetensors", tensors | {k: ("F32", shape) for k, shape in more.items()})
+        report = count(path("known"))
+        assert report["exact"] == all("not explained" not in d["reason"] for d in report["differences"])
+        return {d["elements"]: d["reason"] for d in report["differences"] if "copy" not in d["reason"]}
+
+    pooler = {"roberta.pooler.dense.weight": [768, 768], "roberta.pooler.dense.bias": [768]}
+    found = differences("roberta-base (ForMaskedLM, file count)", "RobertaForMaskedLM", **pooler)
+    assert list(found) == [590592] and "also holds pooler" in found[590592]
+    found = differences("all-MiniLM-L6-v2", "BertModel", ["pooler"])
+    assert list(found) == [-147840] and "holds no pooler" in found[-147840]
+    found = differences("deberta-v3-base (DebertaV2Model)", "DebertaV2Model",
+                        **{"lm_predictions.lm_head.bias": [128100], "mask_predictions.dense.weight": [768, 768]})
+    assert set(found) == {128100, 589824}
+    table = {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": [32, 8]}
+    assert list(differences("t5-small", "T5ForConditionalGeneration", **table)) == [256]
+    assert "not explained" in str(differences("all-MiniLM-L6-v2", "BertModel", ["pooler"], other=[5]))
+
+
+@test
 def metadata_is_compared_and_never_trusted():
     tensors = {"wte.weight": ("F32", [5, 4]), "ids": ("I64", [3])}
     for metadata, expected in (({"total_parameters": "20"}, 0), ({"total_parameters": "333312"}, 1),
@@ -389,6 +413,8 @@ def a_head_that_is_tied_by_the_config_alone():
     safetensors.torch.save_file(tensors | {"lm_head.weight": torch.randn(50, 16)}, path("flan/model.safetensors"))
     both = count(path("flan"))
     assert both["file_total"] - both["config_total"] == 800 and both["exact"]
+    loaded = transformers.T5ForConditionalGeneration.from_pretrained(path("flan"))
+    assert both["total"] == both["active"] == sum(p.numel() for p in loaded.parameters()) == both["config_total"] + 800
     assert "lm_head.weight is tied by the config, but differs" in both["differences"][0]["reason"]
 
 
@@ -461,6 +487,12 @@ def folders():
     report = count(path("unknown"))
     assert report["total"] == 2 and any("gpt99" in note for note in report["notes"])
     assert "no such file" in refused(path("missing.json")).lower()
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    assert "Git LFS pointer" in refused(os.path.dirname(write("pointer/config.json", pointer)))
+    os.mkfifo(path("pipe/config.json"))  # neither waited for nor read without end
+    os.symlink("/dev/zero", path("zeros/config.json"))
+    for name in ("pipe", "zeros"):
+        assert "config.json: is not a regular file" in refused(path(name))
 
 
 # --- dimensions, output, usage ---------------------------------------------------------------------------------------
@@ -544,6 +576,7 @@ def usage():
 @test
 def hostile_names_stay_on_one_line():
     assert "\x1b" not in refused(write("a\x1b[31m\nb.json", "{"))
+    assert "\x7f" not in refused(write("a\x7fb.json", "{"))
     file = sparse("n.safetensors", {"a\x1b[31m\nb.weight": ("F32", [2]), ".".join("x" * 5000): ("F32", [3])})
     code, out, _ = run(file, "--depth", 50)
     assert len([line for line in out.splitlines() if "?[31m" in line]) == 1

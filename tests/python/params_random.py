@@ -60,7 +60,7 @@ ENCODER_HEADS = ["ForMaskedLM", "ForSequenceClassification", "ForTokenClassifica
 
 def bert_like(prefix, extra):
     def build():
-        c = {"vocab_size": pick(5, 50, 99), "max_position_embeddings": pick(8, 20), "type_vocab_size": pick(1, 2, 3),
+        c = {"vocab_size": pick(5, 50, 99), "max_position_embeddings": pick(8, 20), "type_vocab_size": pick(0, 1, 2),
              "num_hidden_layers": pick(1, 2, 3), "intermediate_size": pick(7, 16, 40), "pad_token_id": 0}
         heads(c, "hidden_size", "num_attention_heads")
         maybe(c, "tie_word_embeddings", True, False)
@@ -222,6 +222,8 @@ def t5():
          "d_ff": pick(7, 16), "num_layers": pick(1, 2, 3), "relative_attention_num_buckets": pick(4, 8)}
     maybe(c, "num_decoder_layers", None, 1, 4)
     maybe(c, "feed_forward_proj", "relu", "gated-gelu", "gated-silu", "gelu")
+    if rng.random() < 0.2:
+        c["is_gated_act"] = pick(True, False)
     maybe(c, "tie_word_embeddings", True, False)
     labels(c)
     return c, "T5" + pick("Model", "ForConditionalGeneration", "EncoderModel", "ForSequenceClassification",

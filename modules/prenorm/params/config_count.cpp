@@ -95,12 +95,14 @@ ConfigCount count_config(std::string_view json, const ConfigOptions& options) {
 
 ConfigCount load_config(const fs::path& path, const ConfigOptions& options) {
   const fs::path file = fs::is_directory(path) ? path / "config.json" : path;
+  require(!fs::exists(file) || fs::is_regular_file(file), file.string(), ": is not a regular file");
   std::error_code ignored;
   const std::uintmax_t size = fs::file_size(file, ignored);
   require(ignored || size <= kMaxConfigBytes, file.string(), ": ", size, " bytes are too many for a config.json");
   const std::string text = read_file(file);
   try {
     require(!text.empty(), "the file is empty");
+    require(!text.starts_with("version https://git-lfs"), "is a Git LFS pointer, not the file itself");
     return count_config(text, options);
   } catch (const Error& error) {
     fail(file.string(), ": ", error.what());

@@ -9,6 +9,7 @@
 
 #include "prenorm/error.h"
 #include "prenorm/file.h"
+#include "prenorm/params/blocks.h"
 #include "prenorm/params/file_count.h"
 #include "prenorm/tensor_file/tensor_file.h"
 
@@ -101,13 +102,17 @@ Report report_file(const std::string& input, const fs::path& path) {
   return report;
 }
 
+/// Whether transformers ties the copy to its original, if their elements are equal.
+bool is_tied(const Copy& copy, const Component& tree) {
+  const bool stack_table = copy.original.ends_with("shared.weight") && copy.name.ends_with("embed_tokens.weight");
+  return stack_table || tree.tied_elements() > 0;
+}
+
 /// What the file holds twice, where the config counts it once.
 std::vector<Difference> copies_beyond(const FileCount& file, const Component& tree) {
   std::vector<Difference> differences;
-  const bool tied = tree.tied_elements() > 0;
   for (const Copy& copy : file.copies) {
-    const bool stack_table = copy.original.ends_with("shared.weight") && copy.name.ends_with("embed_tokens.weight");
-    if (!tied && !stack_table) continue;
+    if (!is_tied(copy, tree)) continue;
     differences.push_back({copy.name +
                                (copy.equal ? " is a second copy of " : " is tied by the config, but differs from ") +
                                copy.original + (copy.equal ? ": tied in the config" : " in the file"),
@@ -122,13 +127,41 @@ Count sum(const std::vector<Difference>& differences) {
   return total;
 }
 
-/// Explains file - config: copies of tied weights, another head than the config names, or nothing known.
+/// Elements of the parts whose path ends with `name`.
+Count elements_of(const Component& part, const std::string& path, std::string_view name) {
+  if (path.ends_with(name)) return part.total();
+  Count elements = 0;
+  for (const Component& child : part.children) elements += elements_of(child, path + "." + child.name, name);
+  return part.copies * elements;
+}
+
+/// Parts that files hold beside the class that the config names, and transformers leaves unread, or that files lack:
+/// XLM-RoBERTa's and many a sentence encoder's pooler, DeBERTa's heads of pre-training, a table that T5 does not use.
+std::vector<Difference> known_parts(const FileCount& file, const Component& tree) {
+  std::vector<Difference> differences;
+  for (const std::string name :
+       {".pooler", ".lm_predictions", ".mask_predictions", ".EncDecAttention.relative_attention_bias"}) {
+    const Count more = elements_of(file.tree, "", name) - elements_of(tree, "", name);
+    if (more == 0) continue;
+    const std::string part = name.substr(1);
+    differences.push_back({more > 0 ? "the file also holds " + part + ", which the config's class does not have"
+                                    : "the file holds no " + part + ", which the config's class has",
+                           more});
+  }
+  return differences;
+}
+
+/// Explains file - config: copies of tied weights, parts that files are known to hold or lack, another head than the
+/// config names, or nothing known.
 std::vector<Difference> explain(const FileCount& file, const ConfigCount& config, const std::string& json,
                                 const ConfigOptions& options) {
   const Count total = config.tree.total();
   std::vector<Difference> own = copies_beyond(file, config.tree);
   if (total + sum(own) == file.parameters) return own;
   if (total == file.parameters) return {};
+  std::vector<Difference> parts_too = known_parts(file, config.tree);
+  parts_too.insert(parts_too.begin(), own.begin(), own.end());
+  if (total + sum(parts_too) == file.parameters) return parts_too;
   for (const std::string& head : known_heads(json, options)) {
     ConfigCount other;
     try {
@@ -155,7 +188,14 @@ Report report_both(const std::string& input, const fs::path& config_path, const 
   const std::string json = read_file(config_path);
   const ConfigCount config = load_config(config_path, options);
   const FileCount file = open_and_count(weights);
-  Report report = report_config(input, config);
+  // Elements that differ are not tied when transformers loads the file, whatever the config says (Flan-T5's head).
+  ConfigCount model = config;
+  for (const Copy& copy : file.copies) {
+    if (copy.equal || !is_tied(copy, config.tree)) continue;
+    model.tree.children.push_back(parameter(copy.name + " of its own", copy.elements));
+  }
+  Report report = report_config(input, model);
+  report.config_total = config.tree.total();
   report.source = "config and file";
   report.file_total = file.parameters;
   report.buffers = file.buffers;

@@ -40,10 +40,11 @@ bool contains(const std::vector<std::string>& words, const char* word) {
 
 /// What BERT and RoBERTa share; `heads` are theirs.
 Component bert_model(const Fields& f, Count d, Count vocabulary, const std::vector<HeadRule>& heads) {
-  return group("model", {group("embeddings", {table("token", vocabulary, d),
-                                              table("position", f.size({"max_position_embeddings"}), d),
-                                              table("token_type", f.size({"type_vocab_size"}), d), norm("norm", d)}),
-                         stack("layers", f.size({"num_hidden_layers"}), d, bert_layer(f, d)), f.head(heads)});
+  return group(
+      "model",
+      {group("embeddings", {table("token", vocabulary, d), table("position", f.size({"max_position_embeddings"}), d),
+                            table("token_type", f.size_or_zero({"type_vocab_size"}), d), norm("norm", d)}),
+       stack("layers", f.size({"num_hidden_layers"}), d, bert_layer(f, d)), f.head(heads)});
 }
 
 }  // namespace
@@ -139,7 +140,7 @@ Component albert(const Fields& f) {
   return group(
       "model",
       {group("embeddings", {table("token", v, e), table("position", f.size({"max_position_embeddings"}), e),
-                            table("token_type", f.size({"type_vocab_size"}), e), norm("norm", e)}),
+                            table("token_type", f.size_or_zero({"type_vocab_size"}), e), norm("norm", e)}),
        linear("embedding_projection", e, d), stack("layers", own_layers, d, bert_layer(f, d)),
        f.head({{{"Model"}, [=] { return Parts{pooler()}; }},
                {{"ForMaskedLM"}, [=] { return Parts{mlm()}; }},

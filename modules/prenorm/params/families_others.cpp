@@ -18,7 +18,8 @@ Component t5_stack(const Fields& f, std::string name, Count layers, bool decoder
                              .head_size = f.size({"d_kv", "head_dim"}),
                              .bias = false,
                              .output_bias = false};
-  const bool gated = f.text("feed_forward_proj", "relu").starts_with("gated-");
+  const bool gated_by_name = f.text("feed_forward_proj", "relu").starts_with("gated-");
+  const bool gated = f.has("is_gated_act") ? f.flag("is_gated_act", gated_by_name) : gated_by_name;
   Parts layer{rms_norm("attention_norm", d), attention("attention", sizes)};
   if (decoder) {
     layer.insert(layer.end(), {rms_norm("cross_attention_norm", d), attention("cross_attention", sizes)});

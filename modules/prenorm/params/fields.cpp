@@ -297,12 +297,12 @@ bool Fields::has_dimensions() const {
 }
 
 Count Fields::estimate() const {
-  if (!has_dimensions() && pointer_.empty() && has("text_config")) return object("text_config").estimate();
   const auto first = [this](const auto& names) -> Count {
     const auto found = std::find_if(names.begin(), names.end(), [this](const char* name) { return has(name); });
     return found == names.end() ? Count(0) : size({*found});
   };
   try {
+    if (!has_dimensions() && pointer_.empty() && has("text_config")) return object("text_config").estimate();
     const Count d = first(kWidthNames);
     return Count(12) * d * d * first(kLayerNames);
   } catch (const Error&) {

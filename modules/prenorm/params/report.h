@@ -25,7 +25,8 @@ struct Difference {
 ///   exact            bool: whether `total` is certain; false for an answer to a question backwards that misses its
 ///                    total, and where the head of a known family is not known
 ///   model_type, architecture   text, or null where no config says
-///   total            parameters; with a config, what the config describes, tied weights once; else what the file holds
+///   total            parameters; with a config, what it describes, tied weights once, but apart where those in the
+///                    file differ, as transformers loads them; else what the file holds
 ///   active           parameters at work on one token: fewer than `total` in a mixture of experts
 ///   embedding        parameters in tables that are looked up (tokens, positions, segments); null for a file alone
 ///   non_embedding    total - embedding; null for a file alone

@@ -123,7 +123,8 @@ void add_summary(std::vector<Row>& rows, const Report& report) {
     rows.push_back({name, formula, "", "", grouped(count), last});
   };
   const bool both = report.config_total && report.file_total;
-  add(both ? "total by the config" : "total", report.total, rounded(report.total));
+  if (!both || report.total != *report.config_total) add("total", report.total, rounded(report.total));
+  if (both) add("total by the config", *report.config_total, rounded(*report.config_total));
   if (both) add("parameters in the file", *report.file_total, rounded(*report.file_total));
   if (report.active && *report.active != report.total) {
     add("active for a token", *report.active, share(*report.active, report.total));
