@@ -21,6 +21,7 @@ EmbeddingsOptions embeddings_options(const ModelConfig& config) {
   return EmbeddingsOptions(config.vocab_size, config.d_model)
       .position(config.position)
       .max_positions(config.max_positions)
+      .position_offset(config.position_offset)
       .num_segments(config.num_segments)
       .norm(config.embedding_norm)
       .eps(config.norm_eps)
@@ -79,7 +80,8 @@ EncoderStates EncoderModelImpl::inspect(const Tensor& ids, const AttentionMask& 
 }
 
 AttentionMask EncoderModelImpl::prepared(const Tensor& x, const AttentionMask& mask) const {
-  return mask.prepare(x.size(0), config.num_heads, x.size(1), x.size(1), x.options());
+  const AttentionMask whole = config.causal ? mask & AttentionMask::causal() : mask;
+  return whole.prepare(x.size(0), config.num_heads, x.size(1), x.size(1), x.options());
 }
 
 Tensor EncoderModelImpl::apply_head(const Tensor& x, const AttentionMask& mask) {
