@@ -146,6 +146,14 @@ TEST_CASE("what does not fit is listed in one line, and the module stays as it w
   write(path, {{"weight", torch::ones({2})}});
   CHECK(holds(load_error(*target, path, {.strict = false}), "missing keys: \"embeddings.token.weight\""));
   CHECK_THROWS_AS(load_weights(*target, folder / "none.pt"), Error);
+
+  for (const char* name : {"cut.safetensors", "cut.pt"}) {
+    save_weights(*model(2), folder / name);
+    fs::resize_file(folder / name, fs::file_size(folder / name) / 2);
+    const State kept = state_of(*target);
+    CHECK(holds(message_of<Error>([&] { load_weights(*target, folder / name); }), name));
+    CHECK(same_state(state_of(*target), kept));
+  }
 }
 
 TEST_CASE("wrappers, old names, prefixes and rename rules") {
