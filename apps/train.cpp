@@ -12,9 +12,9 @@
 
 #include "app.h"
 #include "prenorm/error.h"
-#include "prenorm/file.h"
 #include "prenorm/parameter_count.h"
 #include "prenorm/training/trainer.h"
+#include "prenorm/weights/pretrained.h"
 #include "progress.h"
 
 namespace {
@@ -60,7 +60,7 @@ std::string help_on_tasks() {
   }
   help << "\nExamples:\n"
           "  train                                     learns to sort\n"
-          "  train --task reverse --out runs/reverse   keeps config.json and the weights\n"
+          "  train --task reverse --out runs/reverse   keeps config.json and model.safetensors\n"
           "  train --norm post                         the paper's original placement of the norms\n";
   return help.str();
 }
@@ -167,11 +167,6 @@ void prepare_folder(const fs::path& folder) {
   fs::create_directories(folder, error);
   require(!error, "--out ", folder.string(), " cannot be made a folder: ", error.message());
   require(::access(folder.c_str(), W_OK | X_OK) == 0, "--out ", folder.string(), ": no permission to write there");
-}
-
-void save_model(const EncoderModel& model, const fs::path& folder) {
-  write_file_atomically(folder / "model.pt", [&](std::ostream& stream) { torch::save(model, stream); });
-  model->config.save(folder / "config.json");
 }
 
 void print_summary(const Task& task, const EncoderModel& model, const torch::Device& device, const Options& options) {
@@ -283,8 +278,8 @@ int main(int argc, char** argv) {
     if (options.out.empty()) {
       std::printf("the model was not kept; --out FOLDER keeps it\n");
     } else {
-      save_model(model, options.out);
-      std::printf("model: %s (config.json, model.pt)\n", options.out.c_str());
+      save_pretrained(model, options.out);
+      std::printf("model: %s (config.json, model.safetensors)\n", options.out.c_str());
     }
   });
 }

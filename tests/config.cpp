@@ -38,8 +38,10 @@ TEST_CASE("a configuration survives JSON") {
                            .feed_forward_bias = false,
                            .position = prenorm::Position::learned,
                            .max_positions = 33,
+                           .position_offset = 2,
                            .num_segments = 2,
                            .embedding_norm = true,
+                           .causal = true,
                            .head = prenorm::Head::sequence_first,
                            .num_classes = 7};
   CHECK(ModelConfig::from_json(config.to_json()) == config);
@@ -69,6 +71,12 @@ TEST_CASE("a bad configuration is refused by the name of its field") {
   CHECK(error(with("\"version\": 1", "\"dropout\": 1, \"version\": 1")) == "dropout is 1, not in [0, 1)");
   CHECK(error(with("\"version\": 1", "\"head\": \"token\", \"version\": 1")) ==
         "num_classes is 0, not a positive number");
+  CHECK(error(with("\"version\": 1", "\"position_offset\": 2, \"version\": 1")) ==
+        "position_offset is 2, which only learned positions have");
+  CHECK(error(with("\"version\": 1",
+                   "\"position\": \"learned\", \"max_positions\": 2, \"position_offset\": 2, "
+                   "\"version\": 1")) == "position_offset is 2, not in [0, max_positions 2)");
+  CHECK(error(with("\"version\": 1", "\"causal\": 1, \"version\": 1")) == "causal is 1, not true or false");
   CHECK(error("{").find("not valid JSON at byte") == 0);
   CHECK(error(with("\"version\": 1", "\"dropout\": 1e999, \"version\": 1")).find("not valid JSON: ") == 0);
   CHECK(error("[]") == "the configuration is not a JSON object");

@@ -1,6 +1,9 @@
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include "prenorm/training/trainer.h"
+#include "prenorm/weights/weights.h"
 #include "support.h"
 
 using prenorm::AttentionMask;
@@ -102,4 +105,21 @@ TEST_CASE("training steps on CUDA lower the loss") {
     if (trainer.steps_done() == 1) first = last;
   }
   CHECK(last < 0.5 * first);
+}
+
+TEST_CASE("weights go from CUDA to a file and back") {
+  REQUIRE_CUDA
+  const auto path = std::filesystem::temp_directory_path() / "prenorm_cuda_weights.safetensors";
+  auto original = model(), other = model(), on_cpu = model();
+  original->to(torch::kCUDA);
+  other->to(torch::kCUDA);
+  for (const auto& layout : {prenorm::Layout{}, prenorm::gpt2_layout(), prenorm::bert_layout()}) {
+    prenorm::save_weights(*original, path, layout);
+    prenorm::load_weights(*other, path, {.layout = layout});
+    prenorm::load_weights(*on_cpu, path, {.layout = layout});
+    CHECK(std::ranges::equal(other->parameters(), original->parameters(), same));
+    CHECK(same(on_cpu->head->weight, original->head->weight.cpu()));
+    for (auto& parameter : other->parameters()) parameter.data().zero_();
+  }
+  std::filesystem::remove(path);
 }

@@ -34,8 +34,10 @@ void for_each_field(Config& config, Field&& field) {
   field("feed_forward_bias", config.feed_forward_bias, false);
   field("position", config.position, false);
   field("max_positions", config.max_positions, false);
+  field("position_offset", config.position_offset, false);
   field("num_segments", config.num_segments, false);
   field("embedding_norm", config.embedding_norm, false);
+  field("causal", config.causal, false);
   field("head", config.head, false);
   field("num_classes", config.num_classes, false);
 }
@@ -134,7 +136,13 @@ void ModelConfig::validate() const {
   require_probability("attention_dropout", attention_dropout);
   require_probability("embedding_dropout", embedding_dropout);
   require(norm_eps > 0.0, "norm_eps is ", norm_eps, ", not a positive number");
-  if (position == Position::learned) positive("max_positions", max_positions);
+  if (position == Position::learned) {
+    positive("max_positions", max_positions);
+    require(position_offset >= 0 && position_offset < max_positions, "position_offset is ", position_offset,
+            ", not in [0, max_positions ", max_positions, ")");
+  } else {
+    require(position_offset == 0, "position_offset is ", position_offset, ", which only learned positions have");
+  }
   require(num_segments >= 0, "num_segments is ", num_segments, ", not a positive number or 0 (no segments)");
   if (head != Head::none) positive("num_classes", num_classes);
 }

@@ -80,8 +80,11 @@ struct ModelConfig {
 
   Position position = Position::sinusoidal;
   std::int64_t max_positions = 512;  ///< rows of the learned position table; no limit with the other kinds
+  std::int64_t position_offset = 0;  ///< row of that table for the first token; RoBERTa's is 2
   std::int64_t num_segments = 0;     ///< rows of the segment embedding; 0: there is none
   bool embedding_norm = false;
+
+  bool causal = false;  ///< a token sees only itself and the tokens before it (GPT-2)
 
   Head head = Head::none;
   std::int64_t num_classes = 0;  ///< C, required with a head

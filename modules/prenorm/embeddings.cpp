@@ -30,9 +30,9 @@ void EmbeddingsImpl::reset() {
   check_dropout("dropout", options.dropout());
   check_eps(options.eps());
   token = register_module("token", torch::nn::Embedding(options.vocab_size(), d_model));
-  position = register_module(
-      "position", PositionalEncoding(
-                      PositionalEncodingOptions(d_model, options.position()).max_positions(options.max_positions())));
+  position = register_module("position", PositionalEncoding(PositionalEncodingOptions(d_model, options.position())
+                                                                .max_positions(options.max_positions())
+                                                                .offset(options.position_offset())));
   segment = nullptr;
   norm = nullptr;
   if (options.num_segments() > 0) {

@@ -16,6 +16,8 @@ struct EmbeddingsOptions {
   TORCH_ARG(Position, position) = Position::sinusoidal;
   /// The longest sequence with learned positions.
   TORCH_ARG(std::int64_t, max_positions) = 512;
+  /// Row of the learned positions for the first token.
+  TORCH_ARG(std::int64_t, position_offset) = 0;
   /// Number of segment ids; 0: no segment embedding.
   TORCH_ARG(std::int64_t, num_segments) = 0;
   /// Whether the sum is normalised.

@@ -21,6 +21,7 @@ EmbeddingsOptions embeddings_options(const ModelConfig& config) {
   return EmbeddingsOptions(config.vocab_size, config.d_model)
       .position(config.position)
       .max_positions(config.max_positions)
+      .position_offset(config.position_offset)
       .num_segments(config.num_segments)
       .norm(config.embedding_norm)
       .eps(config.norm_eps)
@@ -68,16 +69,20 @@ void EncoderModelImpl::pretty_print(std::ostream& stream) const {
 
 Tensor EncoderModelImpl::forward(const Tensor& ids, const AttentionMask& mask, const Tensor& segment_ids) {
   const Tensor x = embeddings(ids, segment_ids);
-  const AttentionMask ready = mask.prepare(x, config.num_heads);
+  const AttentionMask ready = prepared(x, mask);
   return apply_head(encoder(x, ready), ready);
 }
 
 EncoderStates EncoderModelImpl::inspect(const Tensor& ids, const AttentionMask& mask, const Tensor& segment_ids) {
   const Tensor x = embeddings(ids, segment_ids);
-  const AttentionMask ready = mask.prepare(x, config.num_heads);
+  const AttentionMask ready = prepared(x, mask);
   EncoderStates states = encoder->inspect(x, ready);
   states.output = apply_head(states.output, ready);
   return states;
+}
+
+AttentionMask EncoderModelImpl::prepared(const Tensor& x, const AttentionMask& mask) const {
+  return (config.causal ? mask & AttentionMask::causal() : mask).prepare(x, config.num_heads);
 }
 
 Tensor EncoderModelImpl::apply_head(const Tensor& x, const AttentionMask& mask) {

@@ -33,6 +33,7 @@ class EncoderModelImpl : public Cloneable<EncoderModelImpl> {
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(AttentionMask())}, {2, torch::nn::AnyValue(Tensor())})
 
  private:
+  AttentionMask prepared(const Tensor& x, const AttentionMask& mask) const;
   Tensor apply_head(const Tensor& x, const AttentionMask& mask);
 };
 TORCH_MODULE(EncoderModel);

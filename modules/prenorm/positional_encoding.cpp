@@ -22,6 +22,8 @@ void PositionalEncodingImpl::reset() {
   check_positive("d_model", options.d_model());
   if (options.kind() != Position::learned) return;
   check_positive("max_positions", options.max_positions());
+  TORCH_CHECK(options.offset() >= 0 && options.offset() < options.max_positions(), "the offset of the positions is ",
+              options.offset(), ", not in [0, max_positions ", options.max_positions(), ")");
   weight = register_parameter("weight", torch::randn({options.max_positions(), options.d_model()}));
 }
 
@@ -38,9 +40,10 @@ Tensor PositionalEncodingImpl::forward(const Tensor& x) {
     case Position::sinusoidal:
       return x + sinusoidal_table(length, options.d_model(), x.options());
     case Position::learned:
-      TORCH_CHECK(length <= options.max_positions(), "a sequence of length ", length, " exceeds the max_positions ",
-                  options.max_positions(), " of the learned positions");
-      return x + weight.slice(0, 0, length);
+      TORCH_CHECK(length <= options.max_positions() - options.offset(), "a sequence of length ", length,
+                  " exceeds the max_positions ", options.max_positions(), " of the learned positions",
+                  options.offset() > 0 ? ", which start at row " + std::to_string(options.offset()) : "");
+      return x + weight.slice(0, options.offset(), options.offset() + length);
   }
   TORCH_CHECK(false, "the position kind has the unknown value ", static_cast<int>(options.kind()));
 }

@@ -20,13 +20,15 @@ struct PositionalEncodingOptions {
   TORCH_ARG(Position, kind);
   /// The longest sequence of the learned kind: rows of its table.
   TORCH_ARG(std::int64_t, max_positions) = 512;
+  /// Row of the learned table for the first token; less than max_positions.
+  TORCH_ARG(std::int64_t, offset) = 0;
 };
 
-/// Adds to each token a vector that tells its place: x [B,T,D] -> x + table[0..T), [B,T,D].
+/// Adds to each token a vector that tells its place: x [B,T,D] -> x + table[offset..offset+T), [B,T,D].
 ///
 /// The learned table is the parameter `weight` [max_positions,D], drawn from N(0,1) as torch.nn.Embedding does; the
 /// sinusoidal one is computed where and in what type the input is. Throws c10::Error naming both numbers when T
-/// exceeds `max_positions`.
+/// exceeds `max_positions` - `offset`.
 class PositionalEncodingImpl : public Cloneable<PositionalEncodingImpl> {
  public:
   explicit PositionalEncodingImpl(const PositionalEncodingOptions& options);

@@ -102,6 +102,7 @@ class Position(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.kind = config["position"]
+        self.offset = config.get("position_offset", 0)
         if self.kind == "learned":
             self.weight = nn.Parameter(torch.randn(config["max_positions"], config["d_model"]))
 
@@ -109,7 +110,9 @@ class Position(nn.Module):
         if self.kind == "none":
             return x
         length, d_model = x.shape[1:]
-        return x + (self.weight[:length] if self.kind == "learned" else sinusoidal_table(length, d_model, x.dtype))
+        if self.kind == "learned":
+            return x + self.weight[self.offset:self.offset + length]
+        return x + sinusoidal_table(length, d_model, x.dtype)
 
 
 class Embeddings(nn.Module):
@@ -135,11 +138,15 @@ class EncoderModel(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.kind = config["head"]
+        self.causal = config.get("causal", False)
         self.embeddings = Embeddings(config)
         self.encoder = Encoder(config)
         self.head = nn.Linear(config["d_model"], config["num_classes"]) if self.kind != "none" else nn.Identity()
 
     def forward(self, ids, mask=None, segment_ids=None, real=None):
+        if self.causal:
+            past = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
+            mask = past if mask is None else mask & past
         x = self.encoder(self.embeddings(ids, segment_ids), mask)
         if self.kind == "sequence_first":
             x = x[:, 0]

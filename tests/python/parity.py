@@ -128,6 +128,7 @@ class Parity(unittest.TestCase):
                             {"norm_placement": "post", "final_norm": True}, {"position": "sinusoidal"},
                             {"position": "none"}, {"embedding_norm": True, "num_segments": 2},
                             {"head": "none", "num_classes": 0}, {"head": "sequence_mean"}, {"head": "sequence_first"},
+                            {"position_offset": 1}, {"causal": True},
                             {"d_model": 9, "num_heads": 3, "position": "sinusoidal"}, {"num_heads": 1}, {"num_heads": 12}):
                 self.add_lesson(str(changes), dtype, "lengths", exact, **changes)
             # The bias of the keys moves no score: its gradient is noise, which Adam would blow up.

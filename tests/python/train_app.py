@@ -8,7 +8,10 @@ import re
 import subprocess
 import tempfile
 
+from safetensors.torch import load_file
+
 import app
+import lesson
 
 QUICK = ("--steps", 40, "--threads", 1, "--d-model", 16, "--heads", 2, "--layers", 1)
 
@@ -96,9 +99,10 @@ class Train(app.AppTest):
                 result = self.run_app(*QUICK, "--task", task, "--out", out)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertRegex(result.stdout, rf"^{task}: [\d.]+ % of 10,000 unseen sequences exact \(chance: ")
-                self.assertEqual(sorted(path.name for path in out.iterdir()), ["config.json", "model.pt"])
+                self.assertEqual(sorted(path.name for path in out.iterdir()), ["config.json", "model.safetensors"])
                 config = json.loads((out / "config.json").read_text())
                 self.assertEqual((config["model_type"], config["d_model"], config["num_heads"]), ("prenorm", 16, 2))
+                lesson.EncoderModel(config).load_state_dict(load_file(out / "model.safetensors"))
 
     def test_a_diverging_run_stops_with_the_step(self):
         result = self.run_app("--lr", 1e6, "--steps", 60, "--threads", 1)

@@ -1,0 +1,280 @@
+#include "prenorm/pretrained_config.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "prenorm/error.h"
+#include "prenorm/file.h"
+
+namespace prenorm {
+namespace {
+
+using Json = nlohmann::json;
+
+/// What a family calls the fields; an empty name: it has no such field.
+struct Names {
+  const char *d_model, *num_heads, *num_layers, *d_ff, *max_positions, *num_segments;
+  const char *activation, *eps, *dropout, *embedding_dropout, *attention_dropout;
+};
+
+constexpr Names kBert{"hidden_size",
+                      "num_attention_heads",
+                      "num_hidden_layers",
+                      "intermediate_size",
+                      "max_position_embeddings",
+                      "type_vocab_size",
+                      "hidden_act",
+                      "layer_norm_eps",
+                      "hidden_dropout_prob",
+                      "hidden_dropout_prob",
+                      "attention_probs_dropout_prob"};
+constexpr Names kDistilBert{"dim",        "n_heads", "n_layers", "hidden_dim", "max_position_embeddings", "",
+                            "activation", "",        "dropout",  "dropout",    "attention_dropout"};
+constexpr Names kGpt2{
+    "n_embd",      "n_head",     "n_layer",   "n_inner", "n_positions", "", "activation_function", "layer_norm_epsilon",
+    "resid_pdrop", "embd_pdrop", "attn_pdrop"};
+
+/// The names that `transformers` has for the activations we have.
+const std::map<std::string, Activation> kActivations{
+    {"gelu", Activation::gelu},          {"gelu_python", Activation::gelu},
+    {"gelu_new", Activation::gelu_tanh}, {"gelu_fast", Activation::gelu_tanh},
+    {"relu", Activation::relu},          {"gelu_pytorch_tanh", Activation::gelu_tanh},
+    {"silu", Activation::silu},          {"swish", Activation::silu}};
+
+/// Fields with one value that we follow.
+const std::map<std::string, Json> kRequired{{"position_embedding_type", "absolute"},
+                                            {"add_cross_attention", false},
+                                            {"is_encoder_decoder", false},
+                                            {"cross_attention_hidden_size", nullptr},
+                                            {"tie_encoder_decoder", false},
+                                            {"pruned_heads", Json::object()},
+                                            {"quantization_config", nullptr},
+                                            {"scale_attn_weights", true},
+                                            {"scale_attn_by_inverse_layer_idx", false},
+                                            {"reorder_and_upcast_attn", false}};
+
+/// Fields that say nothing about the numbers of the base model: names, training, heads, text generation.
+const std::set<std::string> kIgnored{"_name_or_path",
+                                     "_num_labels",
+                                     "_attn_implementation_autoset",
+                                     "architectures",
+                                     "auto_map",
+                                     "transformers_version",
+                                     "dtype",
+                                     "torch_dtype",
+                                     "torchscript",
+                                     "use_bfloat16",
+                                     "use_cache",
+                                     "return_dict",
+                                     "output_attentions",
+                                     "output_hidden_states",
+                                     "output_past",
+                                     "initializer_range",
+                                     "gradient_checkpointing",
+                                     "chunk_size_feed_forward",
+                                     "tie_word_embeddings",
+                                     "pad_token_id",
+                                     "bos_token_id",
+                                     "eos_token_id",
+                                     "sep_token_id",
+                                     "cls_token_id",
+                                     "mask_token_id",
+                                     "unk_token_id",
+                                     "decoder_start_token_id",
+                                     "tokenizer_class",
+                                     "finetuning_task",
+                                     "task_specific_params",
+                                     "problem_type",
+                                     "id2label",
+                                     "label2id",
+                                     "num_labels",
+                                     "classifier_dropout",
+                                     "qa_dropout",
+                                     "seq_classif_dropout",
+                                     "directionality",
+                                     "pooler_fc_size",
+                                     "pooler_num_attention_heads",
+                                     "pooler_num_fc_layers",
+                                     "pooler_size_per_head",
+                                     "pooler_type",
+                                     "summary_activation",
+                                     "summary_first_dropout",
+                                     "summary_proj_to_labels",
+                                     "summary_type",
+                                     "summary_use_proj",
+                                     "sinusoidal_pos_embds",
+                                     "n_ctx",
+                                     "tie_weights_",
+                                     "language",
+                                     "prefix",
+                                     "max_length",
+                                     "min_length",
+                                     "do_sample",
+                                     "early_stopping",
+                                     "num_beams",
+                                     "num_beam_groups",
+                                     "diversity_penalty",
+                                     "temperature",
+                                     "top_k",
+                                     "top_p",
+                                     "typical_p",
+                                     "repetition_penalty",
+                                     "length_penalty",
+                                     "no_repeat_ngram_size",
+                                     "encoder_no_repeat_ngram_size",
+                                     "bad_words_ids",
+                                     "num_return_sequences",
+                                     "output_scores",
+                                     "return_dict_in_generate",
+                                     "forced_bos_token_id",
+                                     "forced_eos_token_id",
+                                     "remove_invalid_values",
+                                     "exponential_decay_length_penalty",
+                                     "suppress_tokens",
+                                     "begin_suppress_tokens",
+                                     "tf_legacy_loss"};
+
+/// The fields of the JSON object; remembers which were asked for.
+class Fields {
+ public:
+  explicit Fields(const Json& json) : json_(json) {}
+
+  std::int64_t integer(const std::string& name) {
+    const Json& value = get(name);
+    require(!value.is_null(), name, " is missing");
+    require(value.is_number_integer() && (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX), name,
+            " is ", value, ", not a 64-bit integer");
+    return value.get<std::int64_t>();
+  }
+  std::int64_t integer(const std::string& name, std::int64_t otherwise) {
+    return get(name).is_null() ? otherwise : integer(name);
+  }
+  double number(const std::string& name, double otherwise) {
+    const Json& value = get(name);
+    if (value.is_null()) return otherwise;
+    require(value.is_number(), name, " is ", value, ", not a number");
+    return value.get<double>();
+  }
+  bool flag(const std::string& name) {
+    const Json& value = get(name);
+    require(value.is_null() || value.is_boolean(), name, " is ", value, ", not true or false");
+    return value == true;
+  }
+  std::string text(const std::string& name, const std::string& otherwise) {
+    const Json& value = get(name);
+    if (value.is_null()) return otherwise;
+    require(value.is_string(), name, " is ", value, ", not a string");
+    return value.get<std::string>();
+  }
+  void finish() const {
+    for (const auto& [name, value] : json_.items()) {
+      if (asked_.contains(name) || kIgnored.contains(name)) continue;
+      const auto required = kRequired.find(name);
+      require(required != kRequired.end(), "the field \"", name, "\" is not known, so the numbers might differ");
+      require(value == required->second || value.is_null(), name, " is ", value, "; only ", required->second,
+              " is supported");
+    }
+  }
+
+ private:
+  const Json& get(const std::string& name) {
+    static const Json none;
+    asked_.insert(name);
+    const auto entry = json_.find(name);
+    return entry == json_.end() ? none : *entry;
+  }
+
+  const Json& json_;
+  std::set<std::string> asked_;
+};
+
+Activation activation(Fields& fields, const std::string& name, const std::string& otherwise) {
+  const std::string spelling = fields.text(name, otherwise);
+  const auto known = kActivations.find(spelling);
+  if (known != kActivations.end()) return known->second;
+  std::string allowed;
+  for (const auto& [each, value] : kActivations) allowed += (allowed.empty() ? "" : ", ") + each;
+  fail(name, " is \"", spelling, "\", not one of ", allowed);
+}
+
+ModelConfig model_config(Family family, Fields& fields) {
+  const bool gpt2 = family == Family::gpt2, distilbert = family == Family::distilbert;
+  const Names& names = gpt2 ? kGpt2 : distilbert ? kDistilBert : kBert;
+  ModelConfig config{.vocab_size = fields.integer("vocab_size"),
+                     .d_model = fields.integer(names.d_model),
+                     .num_heads = fields.integer(names.num_heads),
+                     .num_layers = fields.integer(names.num_layers)};
+  config.d_ff = gpt2 ? fields.integer(names.d_ff, 0) : fields.integer(names.d_ff);
+  config.dropout = fields.number(names.dropout, 0.1);
+  config.attention_dropout = fields.number(names.attention_dropout, 0.1);
+  config.embedding_dropout = fields.number(names.embedding_dropout, 0.1);
+  config.activation = activation(fields, names.activation, gpt2 ? "gelu_new" : "gelu");
+  config.norm_placement = gpt2 ? NormPlacement::pre : NormPlacement::post;
+  config.norm_eps = distilbert ? 1e-12 : fields.number(names.eps, gpt2 ? 1e-5 : 1e-12);
+  config.attention_bias = true;
+  config.position = Position::learned;
+  config.max_positions = fields.integer(names.max_positions);
+  // RoBERTa's table begins with the row of padding, by its token's number.
+  if (family == Family::roberta) {
+    const auto padding = fields.integer("pad_token_id", 1);
+    require(padding >= 0 && padding < INT64_MAX, "pad_token_id is ", padding, ", not the number of a token");
+    config.position_offset = padding + 1;
+  }
+  if (!gpt2 && !distilbert) config.num_segments = fields.integer(names.num_segments);
+  config.embedding_norm = !gpt2;
+  config.causal = fields.flag("is_decoder") || gpt2;
+  return config;
+}
+
+bool is_token_classifier(const Json& json) {
+  const auto names = json.find("architectures");
+  return names != json.end() && names->is_array() && names->size() == 1 && names->front().is_string() &&
+         names->front().get<std::string>().ends_with("ForTokenClassification");
+}
+
+}  // namespace
+
+template <>
+const std::vector<std::pair<std::string, Family>>& enum_names() {
+  static const std::vector<std::pair<std::string, Family>> names{{"prenorm", Family::prenorm},
+                                                                 {"bert", Family::bert},
+                                                                 {"roberta", Family::roberta},
+                                                                 {"distilbert", Family::distilbert},
+                                                                 {"gpt2", Family::gpt2}};
+  return names;
+}
+
+PretrainedConfig PretrainedConfig::from_json(std::string_view text) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    fail("not valid JSON at byte ", error.byte);
+  }
+  require(json.is_object(), "the configuration is not a JSON object");
+  Fields fields(json);
+  const std::string type = fields.text("model_type", "");
+  require(!type.empty(), "model_type is missing");
+  PretrainedConfig config{.family = enum_value<Family>("model_type", type), .model = {}};
+  if (config.family == Family::prenorm) {
+    config.model = ModelConfig::from_json(text);
+    return config;
+  }
+  config.model = model_config(config.family, fields);
+  config.token_classifier = is_token_classifier(json);
+  fields.finish();
+  config.model.validate();
+  return config;
+}
+
+PretrainedConfig PretrainedConfig::load(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  try {
+    return from_json(text);
+  } catch (const Error& error) {
+    fail(path.string(), ": ", error.what());
+  }
+}
+
+}  // namespace prenorm

@@ -1,0 +1,252 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <sstream>
+#include <tuple>
+#include <unordered_map>
+
+#include "prenorm/tensor_file/tensor_file.h"
+#include "prenorm/tensor_file/text.h"
+#include "prenorm/weights/state.h"
+#include "prenorm/weights/weights.h"
+
+namespace prenorm {
+namespace {
+
+using detail::canonical;
+using detail::StateEntry;
+using detail::StatePart;
+
+/// A tensor of the file and where in the module it goes, a view of the file's shape.
+struct Copy {
+  const TensorInfo* info;
+  Tensor destination;
+};
+
+constexpr std::int64_t kChunkBytes = 16 << 20;
+
+/// Rows to hold in memory at once on the way to where they cannot be read directly.
+std::int64_t rows_at_once(const TensorInfo& info) {
+  if (info.shape.empty() || info.shape[0] == 0 || !info.strides.empty()) return INT64_MAX;
+  const auto row_bytes = static_cast<std::int64_t>(nbytes(info.dtype, info.shape)) / info.shape[0];
+  return std::max<std::int64_t>(kChunkBytes / std::max<std::int64_t>(row_bytes, 1), 1);
+}
+
+/// Some rows of a tensor, which is contiguous in the file unless they are all.
+Tensor read_rows(const TensorFile& file, TensorInfo info, std::int64_t first, std::int64_t rows) {
+  if (!info.shape.empty() && rows < info.shape[0]) {
+    const std::uint64_t row_bytes = nbytes(info.dtype, info.shape) / static_cast<std::uint64_t>(info.shape[0]);
+    info.shape[0] = rows;
+    info.begin += static_cast<std::uint64_t>(first) * row_bytes;
+    info.end = info.begin + static_cast<std::uint64_t>(rows) * row_bytes;
+  }
+  Tensor read = torch::empty(info.shape, torch::dtype(*detail::torch_type(info.dtype)));
+  file.read(info, read.data_ptr(), read.nbytes());
+  return read;
+}
+
+/// Calls `use(first row, number of rows)` for pieces of at most `step` rows of a tensor.
+template <typename Use>
+void for_each_piece(const TensorInfo& info, std::int64_t step, const Use& use) {
+  const auto rows = info.shape.empty() ? 1 : info.shape[0];
+  step = std::min(step, rows);
+  for (std::int64_t first = 0; first < rows; first += step) use(first, std::min(step, rows - first));
+}
+
+void copy(const TensorFile& file, const TensorInfo& info, const Tensor& to) {
+  if (to.is_cpu() && to.is_contiguous() && to.scalar_type() == detail::torch_type(info.dtype)) {
+    file.read(info, to.data_ptr(), to.nbytes());
+    if (!to.is_inference()) to.unsafeGetTensorImpl()->bump_version();
+    return;
+  }
+  for_each_piece(info, rows_at_once(info), [&](std::int64_t first, std::int64_t rows) {
+    (to.dim() == 0 ? to : to.narrow(0, first, rows)).copy_(read_rows(file, info, first, rows));
+  });
+}
+
+bool equal_in_file(const TensorFile& file, const TensorInfo& a, const TensorInfo& b) {
+  if (&a == &b || a.same_elements(b)) return true;
+  if (a.dtype != b.dtype) return false;
+  bool equal = true;
+  for_each_piece(a, std::min(rows_at_once(a), rows_at_once(b)), [&](std::int64_t first, std::int64_t rows) {
+    if (!equal) return;
+    const Tensor x = read_rows(file, a, first, rows), y = read_rows(file, b, first, rows);
+    equal = std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
+  });
+  return equal;
+}
+
+/// Finds for each tensor of a module its place in a file, and what does not fit.
+class Plan {
+ public:
+  Plan(const TensorFile& file, const LoadOptions& options) : file_(file), options_(options) { index_keys(); }
+
+  void add(const torch::nn::Module& module) {
+    std::map<std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>>, size_t> group_of;
+    std::vector<std::vector<std::vector<StatePart>>> groups;  // names of one tensor, each its parts
+    for (const StateEntry& entry : detail::state_entries(module)) {
+      const Tensor& tensor = entry.tensor;
+      const auto known =
+          group_of.emplace(std::tuple(tensor.data_ptr(), tensor.sizes().vec(), tensor.strides().vec()), groups.size());
+      if (known.second || tensor.data_ptr() == nullptr) {
+        groups.push_back({detail::parts_of(entry, options_.layout)});
+      } else {
+        groups[known.first->second].push_back(detail::parts_of(entry, options_.layout));
+      }
+    }
+    for (const auto& group : groups) add_group(group);
+    for (const auto& [key, info] : sources_) {
+      if (!used_.contains(key)) report_.unexpected.push_back(info->name);
+    }
+  }
+
+  /// Throws c10::Error, one line for everything, unless the plan can be carried out.
+  void check(const std::filesystem::path& path) const {
+    std::string problems;
+    const auto list = [&problems](const char* what, const std::vector<std::string>& items, bool quoted) {
+      if (items.empty()) return;
+      problems += (problems.empty() ? "" : "; ") + std::string(what) + ": ";
+      for (size_t i = 0; i < items.size(); ++i) {
+        problems += (i > 0 ? ", " : "") + (quoted ? std::string(InQuotes(items[i])) : items[i]);
+      }
+    };
+    if (options_.strict || copies_.empty()) {
+      list("missing keys", report_.missing, true);
+      list("unexpected keys", report_.unexpected, true);
+    }
+    list("shape mismatches", shapes_, false);
+    list("other mismatches", others_, false);
+    TORCH_CHECK(problems.empty(), path.string(), " does not fit the module: ", problems);
+  }
+
+  const std::vector<Copy>& copies() const { return copies_; }
+  LoadReport report() && { return std::move(report_); }
+
+ private:
+  void index_keys() {
+    prefix_ = canonical(options_.prefix);
+    if (!prefix_.empty()) prefix_ += '.';
+    for (const TensorInfo& info : file_.tensors()) index(info.name, info);
+    for (const auto& [name, kept] : file_.metadata()) {  // names of tied tensors that are stored under another
+      const TensorInfo* info = file_.find(kept);
+      if (info == nullptr || file_.find(name) != nullptr) continue;
+      const auto key = key_of(name);
+      if (key && sources_.emplace(*key, info).second) used_.insert(*key);
+    }
+  }
+
+  std::optional<std::string> key_of(const std::string& name) const {
+    std::string key = canonical(name);
+    if (!key.starts_with(prefix_)) return std::nullopt;
+    key = key.substr(prefix_.size());
+    return options_.rename ? canonical(options_.rename(key)) : key;
+  }
+
+  void index(const std::string& name, const TensorInfo& info) {
+    const auto key = key_of(name);
+    if (!key) return;
+    const auto [other, first] = sources_.emplace(*key, &info);
+    if (first || other->second->same_elements(info)) return;
+    others_.push_back(std::string(InQuotes(other->second->name)) + " and " + std::string(InQuotes(name)) +
+                      " both stand for " + std::string(InQuotes(*key)));
+  }
+
+  std::vector<const TensorInfo*> find(const std::vector<StatePart>& parts) {
+    std::vector<const TensorInfo*> found;
+    for (const auto& part : parts) {
+      const auto source = sources_.find(canonical(part.key));
+      found.push_back(source == sources_.end() ? nullptr : source->second);
+      if (found.back() != nullptr) used_.insert(source->first);
+    }
+    return found;
+  }
+
+  /// One tensor of the module under all its names.
+  void add_group(const std::vector<std::vector<StatePart>>& names) {
+    std::vector<const TensorInfo*> loaded;
+    std::vector<std::string> missing;
+    bool met = false;
+    for (const auto& parts : names) {
+      const auto found = find(parts);
+      const auto absent = std::ranges::count(found, nullptr);
+      auto& list = absent == std::ssize(found) ? missing : report_.missing;
+      bool fits = absent == 0;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        if (found[i] == nullptr) {
+          list.push_back(prefix_ + parts[i].key);
+        } else if (!check_part(*found[i], parts[i])) {
+          fits = false;
+        }
+      }
+      met = met || absent < std::ssize(found);
+      if (!fits) continue;
+      if (loaded.empty()) {
+        loaded = found;
+        for (size_t i = 0; i < parts.size(); ++i) copies_.push_back({found[i], parts[i].view});
+      } else {
+        check_tied(loaded, found);
+      }
+    }
+    if (!met) report_.missing.insert(report_.missing.end(), missing.begin(), missing.end());
+  }
+
+  bool check_part(const TensorInfo& info, const StatePart& part) {
+    const std::string name = InQuotes(info.name);
+    if (info.shape != part.view.sizes().vec()) {
+      std::ostringstream line;
+      line << name << " is " << ShapeText(info.shape) << ", expected " << part.view.sizes();
+      shapes_.push_back(line.str());
+      return false;
+    }
+    const auto type = detail::torch_type(info.dtype);
+    const auto wanted = part.view.scalar_type();
+    const bool floating = type && c10::isFloatingType(*type) && c10::isFloatingType(wanted);
+    if (type == wanted || (options_.convert_dtype && floating)) return true;
+    others_.push_back(name + " is " + std::string(dtype_name(info.dtype)) +
+                      (type ? ", expected " + std::string(dtype_name(detail::file_type(wanted).value_or(Dtype::F32)))
+                            : ", a type that LibTorch does not have"));
+    return false;
+  }
+
+  /// The names of one tensor have to hold the same.
+  void check_tied(const std::vector<const TensorInfo*>& loaded, const std::vector<const TensorInfo*>& again) {
+    for (size_t i = 0; i < std::min(loaded.size(), again.size()); ++i) {
+      if (equal_in_file(file_, *loaded[i], *again[i])) continue;
+      others_.push_back(std::string(InQuotes(loaded[i]->name)) + " and " + std::string(InQuotes(again[i]->name)) +
+                        " are one tensor in the module but differ in the file");
+    }
+  }
+
+  const TensorFile& file_;
+  const LoadOptions& options_;
+  std::string prefix_;
+  std::map<std::string, const TensorInfo*> sources_;  // by canonical key
+  std::set<std::string> used_;
+  std::vector<Copy> copies_;
+  std::vector<std::string> shapes_, others_;
+  LoadReport report_;
+};
+
+}  // namespace
+
+LoadReport detail::check_weights(const torch::nn::Module& module, const std::filesystem::path& path,
+                                 const LoadOptions& options) {
+  const TensorFile file = TensorFile::open(path);
+  Plan plan(file, options);
+  plan.add(module);
+  plan.check(path);
+  return std::move(plan).report();
+}
+
+LoadReport load_weights(torch::nn::Module& module, const std::filesystem::path& path, const LoadOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const TensorFile file = TensorFile::open(path);
+  Plan plan(file, options);
+  plan.add(module);
+  plan.check(path);
+  for (const auto& [info, destination] : plan.copies()) copy(file, *info, destination);
+  return std::move(plan).report();
+}
+
+}  // namespace prenorm

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "prenorm/model.h"
+
+namespace prenorm {
+
+/// The model of a folder that `save_pretrained` wrote, or that holds the config.json and the weights (see
+/// TensorFile::open) of a BERT, RoBERTa, DistilBERT or GPT-2 of `transformers`; in evaluation mode, on the CPU, in the
+/// widest floating type of the file. No initial weights are drawn.
+///
+/// Of those families it is the base model, whose hidden states `inspect` gives, and with it the classifier of
+/// ...ForTokenClassification as the token head. What else the file holds, poolers and other heads, goes by name into
+/// `left_out`. RoBERTa counts positions from the first token, so pad on the right.
+///
+/// Throws prenorm::Error naming the field of config.json that is not supported, c10::Error when the weights do not fit.
+EncoderModel from_pretrained(const std::filesystem::path& folder, std::vector<std::string>* left_out = nullptr);
+
+/// Writes config.json and model.safetensors into `folder`, which is made if missing, each atomically.
+void save_pretrained(const EncoderModel& model, const std::filesystem::path& folder);
+
+}  // namespace prenorm

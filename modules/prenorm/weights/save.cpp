@@ -1,0 +1,38 @@
+#include <unordered_map>
+
+#include "prenorm/tensor_file/tensor_file.h"
+#include "prenorm/weights/state.h"
+#include "prenorm/weights/weights.h"
+
+namespace prenorm {
+
+void save_weights(const torch::nn::Module& module, const std::filesystem::path& path, const Layout& layout) {
+  const std::string ending = path.extension().string();
+  const bool safetensors = ending == ".safetensors";
+  TORCH_CHECK(safetensors || ending == ".pt" || ending == ".pth" || ending == ".bin", path.string(),
+              ": weights are written as .safetensors, .pt, .pth or .bin, not as \"", ending, "\"");
+  const torch::NoGradGuard no_grad;
+  std::vector<TensorView> views;
+  std::unordered_map<std::string, Tensor> tensors;
+  for (const auto& entry : detail::state_entries(module)) {
+    const auto type = detail::file_type(entry.tensor.scalar_type());
+    TORCH_CHECK(type, entry.name, " is of type ", c10::toString(entry.tensor.scalar_type()),
+                ", which cannot be written");
+    for (const auto& [key, view] : detail::parts_of(entry, layout)) {
+      views.push_back({key, *type, view.sizes().vec(), view.data_ptr()});
+      tensors.emplace(key, view);
+    }
+  }
+  Tensor staged;
+  const auto fetch = [&](const TensorView& view) {
+    staged = tensors.at(view.name).to(torch::kCPU).contiguous();
+    return static_cast<const void*>(staged.data_ptr());
+  };
+  if (safetensors) {
+    write_safetensors(path, views, {{"format", "pt"}}, fetch);  // the entry that `transformers` looks for
+  } else {
+    write_pt(path, views, fetch);
+  }
+}
+
+}  // namespace prenorm

@@ -1,0 +1,350 @@
+#include "prenorm/weights/weights.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "prenorm/error.h"
+#include "prenorm/model.h"
+#include "prenorm/tensor_file/tensor_file.h"
+#include "support.h"
+
+namespace fs = std::filesystem;
+using namespace prenorm;
+
+namespace {
+
+/// A folder of this test's own.
+struct Folder {
+  Folder() : path(fs::temp_directory_path() / ("prenorm_weights_" + std::to_string(::getpid()))) {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+  fs::path operator/(const char* name) const { return path / name; }
+  fs::path path;
+};
+
+ModelConfig config(std::int64_t d_model = 8) {
+  return {.vocab_size = 11,
+          .d_model = d_model,
+          .num_heads = 2,
+          .num_layers = 2,
+          .attention_bias = true,
+          .position = Position::learned,
+          .max_positions = 6,
+          .head = Head::token,
+          .num_classes = 3};
+}
+
+EncoderModel model(std::int64_t seed, std::int64_t d_model = 8) {
+  torch::manual_seed(static_cast<std::uint64_t>(seed));
+  return EncoderModel(config(d_model));
+}
+
+using State = std::vector<std::pair<std::string, Tensor>>;
+
+State state_of(const torch::nn::Module& module) {
+  State state;
+  for (const auto& entry : module.named_parameters()) state.emplace_back(entry.key(), entry.value().detach().clone());
+  return state;
+}
+
+bool same_state(const State& a, const State& b) {
+  return std::ranges::equal(
+      a, b, [](const auto& x, const auto& y) { return x.first == y.first && same(x.second, y.second); });
+}
+
+/// Writes tensors of the file under other names, shapes and types.
+void write(const fs::path& path, const State& tensors) {
+  std::vector<TensorView> views;
+  for (const auto& [name, tensor] : tensors) {
+    const auto type = tensor.scalar_type();
+    const Dtype dtype = type == torch::kFloat    ? Dtype::F32
+                        : type == torch::kDouble ? Dtype::F64
+                        : type == torch::kHalf   ? Dtype::F16
+                        : type == torch::kLong   ? Dtype::I64
+                                                 : Dtype::BF16;
+    views.push_back({name, dtype, tensor.sizes().vec(), tensor.data_ptr()});
+  }
+  write_safetensors(path, views);
+}
+
+std::string load_error(torch::nn::Module& module, const fs::path& path, const LoadOptions& options = {}) {
+  return error_of([&] { load_weights(module, path, options); });
+}
+
+bool holds(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return true;
+  UNSCOPED_INFO("not in: " << text);
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("weights come back from either kind of file, into a module that trains") {
+  const Folder folder;
+  const auto original = model(1);
+  for (const char* name : {"model.safetensors", "model.pt", "model.bin"}) {
+    save_weights(*original, folder / name);
+    auto other = model(2);
+    other->encoder->layers[0]->named_parameters()["mha.in_proj.weight"].set_requires_grad(false);
+    const auto before = other->head->weight;
+    const auto report = load_weights(*other, folder / name);
+    CHECK((report.missing.empty() && report.unexpected.empty()));
+    CHECK(same_state(state_of(*other), state_of(*original)));
+    CHECK(other->head->weight.is_same(before));
+    CHECK(other->head->weight.requires_grad());
+    CHECK(other->is_training());
+    CHECK_FALSE(other->named_parameters()["encoder.layers.0.mha.in_proj.weight"].requires_grad());
+
+    torch::optim::SGD optimizer(other->parameters(), 0.1);
+    other(torch::tensor({{1, 2, 3}})).square().sum().backward();
+    optimizer.step();
+    CHECK_FALSE(same(other->head->weight, original->head->weight));
+  }
+  CHECK(holds(error_of([&] { save_weights(*original, folder / "model.txt"); }),
+              "weights are written as .safetensors, .pt, .pth or .bin, not as \".txt\""));
+}
+
+TEST_CASE("what does not fit is listed in one line, and the module stays as it was") {
+  const Folder folder;
+  const auto path = folder / "model.safetensors";
+  auto target = model(1);
+  const State before = state_of(*target);
+
+  save_weights(*model(2, 16), path);
+  std::string error = load_error(*target, path);
+  CHECK(error.find('\n') == std::string::npos);
+  CHECK(error.starts_with(path.string() + " does not fit the module: shape mismatches: "));
+  CHECK(holds(error, "\"encoder.layers.0.mha.in_proj.weight\" is [48, 16], expected [24, 8]"));
+  CHECK(holds(error, "\"head.weight\" is [3, 16], expected [3, 8]"));
+  CHECK(same_state(state_of(*target), before));
+
+  State other = state_of(*model(2));
+  std::erase_if(other, [](const auto& entry) { return entry.first.starts_with("encoder.layers.1.sub"); });
+  other.emplace_back("extra.weight", torch::ones({2}));
+  other.front().second = torch::ones({11, 8}, torch::kLong);
+  write(path, other);
+  error = load_error(*target, path);
+  CHECK(holds(error,
+              "missing keys: \"encoder.layers.1.sub1.norm.weight\", \"encoder.layers.1.sub1.norm.bias\", "
+              "\"encoder.layers.1.sub2.norm.weight\", \"encoder.layers.1.sub2.norm.bias\"; "
+              "unexpected keys: \"extra.weight\"; other mismatches: \"embeddings.token.weight\" is I64, expected F32"));
+  CHECK(same_state(state_of(*target), before));
+
+  other.front().second = torch::ones({11, 8});
+  write(path, other);
+  CHECK_FALSE(load_error(*target, path).empty());
+  CHECK(same_state(state_of(*target), before));
+  const auto report = load_weights(*target, path, {.strict = false});
+  CHECK(report.missing.size() == 4);
+  CHECK(report.unexpected == std::vector<std::string>{"extra.weight"});
+  CHECK(same(target->embeddings->token->weight, torch::ones({11, 8})));
+
+  write(path, {{"weight", torch::ones({2})}});
+  CHECK(holds(load_error(*target, path, {.strict = false}), "missing keys: \"embeddings.token.weight\""));
+  CHECK_THROWS_AS(load_weights(*target, folder / "none.pt"), Error);
+
+  for (const char* name : {"cut.safetensors", "cut.pt"}) {
+    save_weights(*model(2), folder / name);
+    fs::resize_file(folder / name, fs::file_size(folder / name) / 2);
+    const State kept = state_of(*target);
+    CHECK(holds(message_of<Error>([&] { load_weights(*target, folder / name); }), name));
+    CHECK(same_state(state_of(*target), kept));
+  }
+}
+
+TEST_CASE("wrappers, old names, prefixes and rename rules") {
+  const Folder folder;
+  const auto path = folder / "model.safetensors";
+  const auto original = model(1);
+  const auto loads = [&](const std::function<std::string(std::string)>& name, const LoadOptions& options = {}) {
+    State renamed = state_of(*original);
+    for (auto& [key, tensor] : renamed) key = name(key);
+    write(path, renamed);
+    auto other = model(2);
+    load_weights(*other, path, options);
+    return same_state(state_of(*other), state_of(*original));
+  };
+  for (const char* prefix : {"module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.module.module."}) {
+    CHECK(loads([&](const std::string& key) { return prefix + key; }));
+    CHECK(loads([&](const std::string& key) { return std::string(prefix) + "net." + key; }, {.prefix = "net"}));
+    CHECK(loads([&](const std::string& key) { return prefix + key; }, {.prefix = prefix}));
+    CHECK(loads([&](std::string key) {
+      const auto at = key.find("mha.");
+      return at == std::string::npos ? key : key.insert(at, prefix);
+    }));
+  }
+  CHECK(loads([](const std::string& key) { return "x_" + key; },
+              {.rename = [](const std::string& key) { return key.substr(2); }}));
+
+  torch::nn::Sequential norms;
+  norms->push_back("LayerNorm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({2})));
+  write(path, {{"LayerNorm.gamma", torch::full({2}, 3.0)}, {"LayerNorm.beta", torch::full({2}, 4.0)}});
+  load_weights(*norms, path);
+  CHECK(same(norms->named_parameters()["LayerNorm.weight"], torch::full({2}, 3.0)));
+  CHECK(same(norms->named_parameters()["LayerNorm.bias"], torch::full({2}, 4.0)));
+
+  auto target = model(2);
+  write(path, {{"head.weight", torch::zeros({3, 8})}, {"module.head.weight", torch::ones({3, 8})}});
+  CHECK(holds(load_error(*target, path, {.strict = false}), "both stand for \"head.weight\""));
+
+  State inside = state_of(*original);
+  for (auto& [key, tensor] : inside) key = "net." + key;
+  inside.emplace_back("elsewhere", torch::ones({1}));
+  write(path, inside);
+  load_weights(*target, path, {.prefix = "net."});
+  CHECK(same_state(state_of(*target), state_of(*original)));
+  inside.erase(inside.begin());
+  write(path, inside);
+  CHECK(holds(load_error(*target, path, {.prefix = "net."}), "missing keys: \"net.embeddings.token.weight\""));
+}
+
+TEST_CASE("floating types convert unless the caller forbids it") {
+  const Folder folder;
+  const auto path = folder / "model.safetensors";
+  auto original = model(1);
+  original->to(torch::kHalf);
+  save_weights(*original, path);
+  auto target = model(2);
+  const State before = state_of(*target);
+  CHECK(holds(load_error(*target, path, {.convert_dtype = false}), "\"head.weight\" is F16, expected F32"));
+  CHECK(same_state(state_of(*target), before));
+  load_weights(*target, path);
+  CHECK(target->head->weight.scalar_type() == torch::kFloat);
+  CHECK(same(target->head->weight, original->head->weight.to(torch::kFloat)));
+
+  // More than is read at once, on its way into another type.
+  torch::nn::Linear large(torch::nn::LinearOptions(1000, 5000).bias(false)),
+      copy(torch::nn::LinearOptions(1000, 5000).bias(false));
+  save_weights(*large, path);
+  copy->to(torch::kDouble);
+  load_weights(*copy, path);
+  CHECK(same(copy->weight, large->weight.to(torch::kDouble)));
+}
+
+TEST_CASE("buffers, scalars and empty tensors") {
+  const Folder folder;
+  torch::nn::BatchNorm1d norm(3), other(3);
+  norm->running_mean.fill_(2.0);
+  norm->num_batches_tracked.fill_(7);
+  for (const char* name : {"norm.safetensors", "norm.pt"}) {
+    save_weights(*norm, folder / name);
+    load_weights(*other, folder / name);
+    CHECK(same(other->running_mean, norm->running_mean));
+    CHECK(other->num_batches_tracked.item<std::int64_t>() == 7);
+    other = torch::nn::BatchNorm1d(3);
+  }
+}
+
+TEST_CASE("a tied parameter is stored once and loaded once") {
+  const Folder folder;
+  const auto tied = [](std::int64_t seed) {
+    torch::manual_seed(static_cast<std::uint64_t>(seed));
+    ModelConfig tying = config();
+    tying.num_classes = tying.vocab_size;
+    EncoderModel made(tying);
+    made->head->weight = made->embeddings->token->weight;
+    return made;
+  };
+  const auto original = tied(1);
+  auto untied_config = config();
+  untied_config.num_classes = untied_config.vocab_size;
+  for (const char* name : {"tied.safetensors", "tied.pt"}) {
+    save_weights(*original, folder / name);
+    auto other = tied(2);
+    load_weights(*other, folder / name);
+    CHECK(same(other->head->weight, original->embeddings->token->weight));
+    CHECK(other->head->weight.is_same(other->embeddings->token->weight));
+    EncoderModel untied(untied_config);
+    load_weights(*untied, folder / name);
+    CHECK(same(untied->head->weight, original->head->weight));
+    CHECK(same(untied->embeddings->token->weight, original->head->weight));
+  }
+
+  State without = state_of(*original), twice = without;
+  std::erase_if(without, [](const auto& entry) { return entry.first == "head.weight"; });
+  std::erase_if(twice, [](const auto& entry) { return entry.first == "head.weight"; });
+  write(folder / "without.safetensors", without);
+  auto other = tied(2);
+  load_weights(*other, folder / "without.safetensors");
+  CHECK(same(other->head->weight, original->head->weight));
+
+  twice.emplace_back("head.weight", original->head->weight.detach().clone());
+  write(folder / "twice.safetensors", twice);
+  load_weights(*other, folder / "twice.safetensors");
+  twice.back().second[10][7] += 1;
+  write(folder / "twice.safetensors", twice);
+  const State before = state_of(*other);
+  CHECK(holds(load_error(*other, folder / "twice.safetensors"),
+              "\"embeddings.token.weight\" and \"head.weight\" are one tensor in the module but differ in the file"));
+  CHECK(same_state(state_of(*other), before));
+}
+
+TEST_CASE("layouts name and shape tensors, both ways") {
+  CHECK(file_keys(course_layout(), "sub.mha.in_proj.weight").names ==
+        std::vector<std::string>{"sub.mha.w_q.weight", "sub.mha.w_k.weight", "sub.mha.w_v.weight"});
+  CHECK(file_keys(torch_layout(), "layers.3.mha.in_proj.bias").names ==
+        std::vector<std::string>{"layers.3.self_attn.in_proj_bias"});
+  CHECK(file_keys(bert_layout(), "encoder.layers.11.ff.net.3.weight").names ==
+        std::vector<std::string>{"encoder.layer.11.output.dense.weight"});
+  CHECK(file_keys(gpt2_layout(), "encoder.layers.0.ff.net.0.weight").transposed);
+  CHECK_FALSE(file_keys(gpt2_layout(), "embeddings.token.weight").transposed);
+
+  const Folder folder;
+  const auto original = model(1);
+  const State state = state_of(*original);
+  for (const auto& layout :
+       {Layout{}, course_layout(), torch_layout(), bert_layout(), distilbert_layout(), gpt2_layout()}) {
+    for (const char* name : {"model.safetensors", "model.pt"}) {
+      save_weights(*original, folder / name, layout);
+      auto other = model(2);
+      load_weights(*other, folder / name, {.layout = layout});
+      CHECK(same_state(state_of(*other), state));
+      auto twice = model(3);
+      twice->to(torch::kDouble);
+      load_weights(*twice, folder / name, {.layout = layout});
+      CHECK(same(twice->embeddings->token->weight, original->embeddings->token->weight.to(torch::kDouble)));
+      CHECK(same(twice->parameters()[2], original->parameters()[2].to(torch::kDouble)));
+    }
+  }
+  save_weights(*original, folder / "gpt2.safetensors", gpt2_layout());
+  const auto file = TensorFile::open(folder / "gpt2.safetensors");
+  CHECK(file.find("h.0.attn.c_attn.weight")->shape == std::vector<std::int64_t>{8, 24});
+  CHECK(file.find("h.0.mlp.c_proj.weight")->shape == std::vector<std::int64_t>{32, 8});
+
+  auto target = model(2);
+  save_weights(*original, folder / "course.safetensors", course_layout());
+  CHECK(holds(load_error(*target, folder / "course.safetensors"),
+              "missing keys: \"encoder.layers.0.mha.in_proj.weight\""));
+  State without = state;
+  for (auto& [key, tensor] : without) key = file_keys(course_layout(), key).names.front();
+  write(folder / "part.safetensors", without);
+  CHECK(holds(load_error(*target, folder / "part.safetensors", {.layout = course_layout()}),
+              "missing keys: \"encoder.layers.0.mha.w_k.weight\", \"encoder.layers.0.mha.w_v.weight\""));
+}
+
+TEST_CASE("LibTorch's own encoder gives its weights, and takes them") {
+  const Folder folder;
+  torch::manual_seed(1);
+  torch::nn::TransformerEncoder theirs(torch::nn::TransformerEncoderOptions(
+      torch::nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(12).dropout(0.0).activation(torch::kGELU), 2));
+  for (auto& parameter : theirs->parameters()) parameter.data().normal_(0.0, 0.5);
+  Encoder ours(EncoderOptions(
+      EncoderLayerOptions(8, 2).d_ff(12).dropout(0.0).norm_placement(NormPlacement::post).attention_bias(true), 2));
+  for (const char* name : {"encoder.safetensors", "encoder.pt"}) {
+    save_weights(*theirs, folder / name);
+    load_weights(*ours, folder / name, {.layout = torch_layout()});
+    const auto x = torch::randn({3, 5, 8});
+    const auto expected = theirs(x.transpose(0, 1)).transpose(0, 1);
+    CHECK(close(ours(x), expected));
+    save_weights(*ours, folder / name, torch_layout());
+    for (auto& parameter : theirs->parameters()) parameter.data().zero_();
+    load_weights(*theirs, folder / name);
+    CHECK(same(theirs(x.transpose(0, 1)).transpose(0, 1), expected));
+  }
+  torch::save(theirs, (folder / "archive.pt").string());
+  load_weights(*ours, folder / "archive.pt", {.layout = torch_layout()});
+}

@@ -1,0 +1,115 @@
+// What tests/python/pretrained.py asks of the library:
+//   weights_tool run FOLDER IN OUT [double]   from_pretrained; IN and OUT are dicts of tensors: "ids", "padding",
+//                                             "segments", then "hidden.N" and "output". Prints the type and what was
+//                                             left out
+//   weights_tool import CONFIG FILE LAYOUT FOLDER   a model of that config with those weights, to save_pretrained
+//   weights_tool export FOLDER FILE LAYOUT          from_pretrained to save_weights
+//   weights_tool load CONFIG FILE                   builds a model, then prints by how many MiB the peak memory rose
+//   weights_tool save FOLDER                        save_pretrained of two models in turn, until it is killed
+
+#include <sys/resource.h>
+#include <torch/torch.h>
+
+#include <cstring>
+#include <iostream>
+#include <map>
+
+#include "prenorm/file.h"
+#include "prenorm/weights/pretrained.h"
+#include "prenorm/weights/weights.h"
+
+namespace {
+
+using namespace prenorm;
+
+Layout layout_named(const std::string& name) {
+  static const std::map<std::string, Layout> layouts{
+      {"prenorm", {}},         {"course", course_layout()},         {"torch", torch_layout()},
+      {"bert", bert_layout()}, {"distilbert", distilbert_layout()}, {"gpt2", gpt2_layout()}};
+  return layouts.at(name);
+}
+
+long peak_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss / 1024;
+}
+
+void run(const std::string& folder, const std::string& in, const std::string& out, bool in_double) {
+  torch::manual_seed(1);
+  const auto generator = at::detail::getDefaultCPUGenerator().get_state();
+  std::vector<std::string> left_out;
+  EncoderModel model = from_pretrained(folder, &left_out);
+  TORCH_CHECK(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), generator), "random numbers were drawn");
+  TORCH_CHECK(!model->is_training(), "the model is not in evaluation mode");
+  std::cout << "type " << model->embeddings->token->weight.dtype() << "\n";
+  for (const auto& name : left_out) std::cout << "left out " << name << "\n";
+  if (in_double) model->to(torch::kDouble);
+
+  const std::string bytes = read_file(in);
+  const auto inputs = torch::pickle_load({bytes.begin(), bytes.end()}).toGenericDict();
+  const auto get = [&](const char* name) { return inputs.contains(name) ? inputs.at(name).toTensor() : Tensor(); };
+  const auto padding = get("padding");
+  const torch::NoGradGuard no_grad;
+  const auto states = model->inspect(get("ids"), padding.defined() ? AttentionMask::padding(padding) : AttentionMask(),
+                                     get("segments"));
+  c10::Dict<std::string, Tensor> outputs;
+  outputs.insert("output", states.output);
+  for (size_t i = 0; i < states.hidden_states.size(); ++i) {
+    outputs.insert("hidden." + std::to_string(i), states.hidden_states[i]);
+  }
+  const auto written = torch::pickle_save(outputs);
+  write_file_atomically(
+      out, [&](std::ostream& stream) { stream.write(written.data(), static_cast<std::streamsize>(written.size())); });
+}
+
+void load(const std::string& config, const std::string& file) {
+  EncoderModel model(ModelConfig::load(config));
+  std::int64_t bytes = 0;
+  for (const auto& parameter : model->parameters()) bytes += static_cast<std::int64_t>(parameter.nbytes());
+  const auto before = peak_mib();
+  load_weights(*model, file);
+  std::cout << peak_mib() - before << " " << bytes / (1 << 20) << "\n";
+}
+
+void save_for_ever(const std::string& folder) {
+  ModelConfig config{.vocab_size = 1000, .d_model = 64, .num_heads = 4, .num_layers = 2};
+  const EncoderModel model(config);
+  const torch::NoGradGuard no_grad;
+  for (int round = 0;; ++round) {
+    for (auto& parameter : model->parameters()) parameter.fill_(round);
+    save_pretrained(model, folder);
+    if (round == 0) std::cout << "saved" << std::endl;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::string command = arguments.empty() ? "" : arguments[0];
+  try {
+    if (command == "run") {
+      run(arguments.at(1), arguments.at(2), arguments.at(3), arguments.size() > 4);
+    } else if (command == "import") {
+      EncoderModel model(ModelConfig::load(arguments.at(1)));
+      if (arguments.size() > 5) model->to(torch::kDouble);
+      load_weights(*model, arguments.at(2), {.layout = layout_named(arguments.at(3))});
+      save_pretrained(model, arguments.at(4));
+    } else if (command == "export") {
+      save_weights(*from_pretrained(arguments.at(1)), arguments.at(2), layout_named(arguments.at(3)));
+    } else if (command == "load") {
+      load(arguments.at(1), arguments.at(2));
+    } else if (command == "save") {
+      save_for_ever(arguments.at(1));
+    } else {
+      return 2;
+    }
+  } catch (const c10::Error& error) {
+    std::cerr << error.what_without_backtrace() << "\n";
+    return 1;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+}
