@@ -1,5 +1,5 @@
-// Exports the cases of tests/python/script_exchange.py into a folder: NAME.ts, and NAME.pt with the state dict, inputs and the
-// C++ module's outputs for them.
+// Exports the cases of tests/python/script_exchange.py into a folder: NAME.ts, and NAME.pt with the state dict, inputs
+// and the C++ module's outputs for them.
 
 #include <torch/torch.h>
 
