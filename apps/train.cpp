@@ -13,6 +13,7 @@
 #include "app.h"
 #include "prenorm/error.h"
 #include "prenorm/parameter_count.h"
+#include "prenorm/script/export.h"
 #include "prenorm/training/trainer.h"
 #include "prenorm/weights/pretrained.h"
 #include "progress.h"
@@ -32,6 +33,7 @@ struct Options {
   int threads = 0;
   std::string device = "auto";
   fs::path out;
+  fs::path script;
 };
 
 struct TaskHelp {
@@ -135,6 +137,7 @@ void add_machine_options(CLI::App& app, Options& options) {
           ""));
   grouped(app.add_option("--threads", options.threads, "CPU threads; 0: one per core"))->check(CLI::Range(0, 1024));
   grouped(app.add_option("--out", options.out, "Folder for the trained model; default: it is not kept"));
+  grouped(app.add_option("--export", options.script, "File for the trained model as TorchScript, which Python loads"));
 }
 
 torch::Device pick_device(const std::string& name) {
@@ -167,6 +170,14 @@ void prepare_folder(const fs::path& folder) {
   fs::create_directories(folder, error);
   require(!error, "--out ", folder.string(), " cannot be made a folder: ", error.message());
   require(::access(folder.c_str(), W_OK | X_OK) == 0, "--out ", folder.string(), ": no permission to write there");
+}
+
+/// Finds out, before the work, whether the file can be written.
+void check_script_path(const fs::path& path) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  require(fs::is_directory(folder), "--export ", path.string(), ": there is no folder ", folder.string());
+  require(!fs::is_directory(path), "--export ", path.string(), " is a folder, not a file");
+  require(::access(folder.c_str(), W_OK | X_OK) == 0, "--export ", path.string(), ": no permission to write there");
 }
 
 void print_summary(const Task& task, const EncoderModel& model, const torch::Device& device, const Options& options) {
@@ -267,6 +278,7 @@ int main(int argc, char** argv) {
     const ModelConfig config = model_config(options, task, app.count("--max-positions") > 0);
     const torch::Device device = pick_device(options.device);
     if (!options.out.empty()) prepare_folder(options.out);
+    if (!options.script.empty()) check_script_path(options.script);
     if (options.threads > 0) torch::set_num_threads(options.threads);
     torch::manual_seed(options.seed);
 
@@ -275,11 +287,15 @@ int main(int argc, char** argv) {
     print_summary(task, model, device, options);
     train(model, task, options);
     print_evaluation(model, task);
-    if (options.out.empty()) {
-      std::printf("the model was not kept; --out FOLDER keeps it\n");
-    } else {
+    if (!options.script.empty()) {
+      export_torchscript(model, options.script);
+      std::printf("TorchScript: %s\n", options.script.c_str());
+    }
+    if (!options.out.empty()) {
       save_pretrained(model, options.out);
       std::printf("model: %s (config.json, model.safetensors)\n", options.out.c_str());
+    } else if (options.script.empty()) {
+      std::printf("the model was not kept; --out FOLDER keeps it\n");
     }
   });
 }

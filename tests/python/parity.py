@@ -2,7 +2,7 @@
 
     parity.py PARITY_PROGRAM
 
-The references are the lesson (lesson.py) and torch.nn.TransformerEncoder.
+The references are the lesson (apps/lesson.py) and torch.nn.TransformerEncoder.
 """
 
 import json
@@ -15,6 +15,7 @@ import unittest
 import torch
 from torch import nn
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "apps"))
 import lesson
 
 torch.backends.mha.set_fastpath_enabled(False)  # the fast path gives other numbers and lengths

@@ -1,0 +1,128 @@
+"""From training to the comparison, as users walk: compare_app.py TRAIN_PROGRAM COMPARE_SCRIPT"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import safetensors.torch
+import torch
+
+import app
+
+COMPARE = sys.argv.pop(2)
+QUICK = ("--steps", 20, "--threads", 1, "--d-model", 16, "--heads", 2, "--layers", 2, "--dropout", 0.1)
+
+
+class Compare(app.AppTest):
+    @classmethod
+    def setUpClass(cls):
+        temporary = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(temporary.cleanup)
+        cls.folder = pathlib.Path(temporary.name)
+        cls.exported = cls.folder / "model.ts"
+        result = subprocess.run([cls.program, *map(str, QUICK), "--export", cls.exported], capture_output=True, text=True)
+        assert result.returncode == 0 and result.stdout.endswith(f"TorchScript: {cls.exported}\n"), result
+
+    def compare(self, *arguments):
+        return subprocess.run([sys.executable, COMPARE, *map(str, arguments)], capture_output=True, text=True)
+
+    def model_folder(self, name, change=None, **config_changes):
+        """A folder of weights with those of the exported model, after `change`."""
+        folder = self.folder / name
+        folder.mkdir()
+        extra = {"config.json": ""}
+        state = torch.jit.load(self.exported, _extra_files=extra).state_dict()
+        if change:
+            change(state)
+        (folder / "config.json").write_text(json.dumps(json.loads(extra["config.json"]) | config_changes))
+        safetensors.torch.save_file({key: value.detach() for key, value in state.items()}, folder / "model.safetensors")
+        return folder
+
+    def check_equal(self, result):
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        table = [line for line in result.stdout.splitlines() if line.startswith("float")]
+        self.assertEqual([line.split()[:2] for line in table],
+                         [["float32", "none"], ["float32", "padding"], ["float64", "none"], ["float64", "padding"]])
+        self.assertIn("equal within the tolerances", result.stdout)
+
+    def check_refused(self, message, *arguments):
+        result = self.compare(*arguments)
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        self.assertIn(message, result.stderr)
+
+    def test_an_exported_model_equals_the_lesson(self):
+        self.check_equal(self.compare(self.exported))
+        self.check_equal(self.compare(self.exported, "--seed", 5))
+
+    def test_every_task_s_model_equals_the_lesson(self):
+        path = self.folder / "other.ts"
+        for options in (("--task", "majority", "--min-length", 9, "--sequence-head", "first", "--norm", "post"),
+                        ("--task", "parity", "--position", "sinusoidal", "--embedding-norm", "--attention-bias")):
+            result = self.run_app(*QUICK, *options, "--export", path)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.check_equal(self.compare(path))
+
+    def test_nothing_but_torch_is_imported(self):
+        code = ("import sys, runpy\n"
+                "for name in ('safetensors', 'numpy', 'transformers', 'pandas'): sys.modules[name] = None\n"
+                f"sys.argv = {[COMPARE, str(self.model_folder('bare')), str(self.exported)]}\n"
+                f"sys.path.insert(0, {str(pathlib.Path(COMPARE).parent)!r})\n"
+                "runpy.run_path(sys.argv[0], run_name='__main__')\n")
+        self.check_equal(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True))
+
+    def test_a_folder_of_weights_beside_the_exported_model(self):
+        folder = self.model_folder("weights")
+        self.check_equal(self.compare(folder, self.exported))
+        self.check_refused(f"no such file: {folder / 'model.ts'}", folder)
+        (folder / "model.ts").write_bytes(self.exported.read_bytes())
+        self.check_equal(self.compare(folder))
+
+    def test_one_broken_weight_is_seen(self):
+        def change(state):
+            state["encoder.layers.1.ff.net.3.bias"][3] += 1e-3
+        result = self.compare(self.model_folder("broken", change), self.exported)
+        self.assertEqual((result.returncode, result.stderr), (1, ""))
+        self.assertEqual(result.stdout.count("TOO LARGE"), 4)
+        self.assertIn("DIFFERENT", result.stdout)
+
+    def test_nan_is_no_agreement(self):
+        def change(state):
+            state["head.bias"][0] = torch.nan
+        self.assertEqual(self.compare(self.model_folder("nan", change), self.exported).returncode, 1)
+
+    def test_what_is_wrong_with_a_file_is_one_line(self):
+        text = self.folder / "text.ts"
+        text.write_text("not a program")
+        self.check_refused("text.ts: not a TorchScript file", text)
+        self.check_refused("no such file", self.folder / "missing.ts")
+        self.check_refused("is not a folder", self.exported, self.exported)
+        other = torch.jit.script(torch.nn.Linear(2, 2))
+        other.save(self.folder / "linear.ts")
+        self.check_refused("holds no config.json", self.folder / "linear.ts")
+        empty = self.folder / "empty"
+        empty.mkdir()
+        self.check_refused("no such file: " + str(empty / "config.json"), empty)
+        self.check_refused("norm_eps differ", self.model_folder("eps", norm_eps=1e-3), self.exported)
+        self.check_refused("the weights are not those of the config: ",
+                           self.model_folder("missing", lambda state: state.pop("head.bias")), self.exported)
+        cut = self.model_folder("cut")
+        (cut / "model.safetensors").write_bytes((cut / "model.safetensors").read_bytes()[:-9])
+        self.check_refused("model.safetensors: not a safetensors file", cut, self.exported)
+        (cut / "model.safetensors").write_bytes(b"version https://git-lfs")
+        self.check_refused("model.safetensors: not a safetensors file", cut, self.exported)
+
+    def test_train_finds_out_before_it_trains_that_a_file_cannot_be_written(self):
+        for path, message in ((self.folder, "is a folder, not a file"),
+                              (self.folder / "no" / "model.ts", f"there is no folder {self.folder / 'no'}"),
+                              (self.exported / "model.ts", "there is no folder")):
+            result = self.run_app("--export", path)
+            self.assertEqual((result.returncode, result.stdout), (1, ""))
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+            self.assertIn(message, result.stderr)
+
+
+if __name__ == "__main__":
+    app.main(Compare)
