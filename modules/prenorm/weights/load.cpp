@@ -96,9 +96,13 @@ class Plan {
       }
     }
     for (const auto& group : groups) add_group(group);
-    for (const auto& [key, info] : sources_) {
-      if (!used_.contains(key)) report_.unexpected.push_back(info->name);
+    std::set<std::string> unexpected;
+    for (const auto& [key, sources] : sources_) {
+      for (const Source& source : sources) {
+        if (!used_.contains(source.info)) unexpected.insert(source.info->name);
+      }
     }
+    report_.unexpected.assign(unexpected.begin(), unexpected.end());
   }
 
   /// Throws c10::Error, one line for everything, unless the plan can be carried out.
@@ -124,40 +128,54 @@ class Plan {
   LoadReport report() && { return std::move(report_); }
 
  private:
+  /// A tensor of the file and its key without the prefix, renamed by the caller's rule.
+  struct Source {
+    std::string key;
+    const TensorInfo* info;
+  };
+
   void index_keys() {
     prefix_ = canonical(options_.prefix);
     if (!prefix_.empty()) prefix_ += '.';
     for (const TensorInfo& info : file_.tensors()) index(info.name, info);
     for (const auto& [name, kept] : file_.metadata()) {  // names of tied tensors that are stored under another
       const TensorInfo* info = file_.find(kept);
-      if (info == nullptr || file_.find(name) != nullptr) continue;
-      const auto key = key_of(name);
-      if (key && sources_.emplace(*key, info).second) used_.insert(*key);
+      if (info != nullptr && file_.find(name) == nullptr) index(name, *info);
     }
   }
 
-  std::optional<std::string> key_of(const std::string& name) const {
+  void index(const std::string& name, const TensorInfo& info) {
     std::string key = canonical(name);
-    if (!key.starts_with(prefix_)) return std::nullopt;
+    if (!key.starts_with(prefix_)) return;
     key = key.substr(prefix_.size());
-    return options_.rename ? canonical(options_.rename(key)) : key;
+    if (options_.rename) {
+      key = options_.rename(key);
+    } else if (name.starts_with(prefix_)) {
+      key = name.substr(prefix_.size());
+    }
+    sources_[canonical(key)].push_back({key, &info});
   }
 
-  void index(const std::string& name, const TensorInfo& info) {
-    const auto key = key_of(name);
-    if (!key) return;
-    const auto [other, first] = sources_.emplace(*key, &info);
-    if (first || other->second->same_elements(info)) return;
-    others_.push_back(std::string(InQuotes(other->second->name)) + " and " + std::string(InQuotes(name)) +
-                      " both stand for " + std::string(InQuotes(*key)));
+  /// The tensor of exactly that key, else the one that differs by wrappers only.
+  const TensorInfo* find(const std::string& key) {
+    const auto found = sources_.find(canonical(key));
+    if (found == sources_.end()) return nullptr;
+    const auto& sources = found->second;
+    const auto exact = std::ranges::find(sources, key, &Source::key);
+    if (exact != sources.end()) return exact->info;
+    for (const Source& source : sources) {
+      if (source.info == sources[0].info || source.info->same_elements(*sources[0].info)) continue;
+      others_.push_back(std::string(InQuotes(sources[0].info->name)) + " and " +
+                        std::string(InQuotes(source.info->name)) + " both stand for " + std::string(InQuotes(key)));
+    }
+    return sources[0].info;
   }
 
   std::vector<const TensorInfo*> find(const std::vector<StatePart>& parts) {
     std::vector<const TensorInfo*> found;
-    for (const auto& part : parts) {
-      const auto source = sources_.find(canonical(part.key));
-      found.push_back(source == sources_.end() ? nullptr : source->second);
-      if (found.back() != nullptr) used_.insert(source->first);
+    for (const StatePart& part : parts) {
+      found.push_back(find(part.key));
+      if (found.back() != nullptr) used_.insert(found.back());
     }
     return found;
   }
@@ -221,8 +239,8 @@ class Plan {
   const TensorFile& file_;
   const LoadOptions& options_;
   std::string prefix_;
-  std::map<std::string, const TensorInfo*> sources_;  // by canonical key
-  std::set<std::string> used_;
+  std::map<std::string, std::vector<Source>> sources_;  // by canonical key
+  std::set<const TensorInfo*> used_;
   std::vector<Copy> copies_;
   std::vector<std::string> shapes_, others_;
   LoadReport report_;
