@@ -230,6 +230,10 @@ TEST_CASE("floating types convert unless the caller forbids it") {
   CHECK(target->head->weight.scalar_type() == torch::kFloat);
   CHECK(same(target->head->weight, original->head->weight.to(torch::kFloat)));
 
+  auto without_memory = model(2);
+  without_memory->to(torch::kMeta);
+  CHECK(holds(load_error(*without_memory, path), "the module is on the meta device"));
+
   // More than is read at once, on its way into another type.
   torch::nn::Linear large(torch::nn::LinearOptions(1000, 5000).bias(false)),
       copy(torch::nn::LinearOptions(1000, 5000).bias(false));
