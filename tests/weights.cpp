@@ -188,8 +188,22 @@ TEST_CASE("wrappers, old names, prefixes and rename rules") {
   CHECK(same(norms->named_parameters()["LayerNorm.bias"], torch::full({2}, 4.0)));
 
   auto target = model(2);
-  write(path, {{"head.weight", torch::zeros({3, 8})}, {"module.head.weight", torch::ones({3, 8})}});
+  write(path, {{"_orig_mod.head.weight", torch::zeros({3, 8})}, {"module.head.weight", torch::ones({3, 8})}});
   CHECK(holds(load_error(*target, path, {.strict = false}), "both stand for \"head.weight\""));
+
+  // A module that has a child of a wrapper's name beside its own parameter.
+  struct Wrapper : torch::nn::Module {
+    Wrapper() : torch::nn::Module("Wrapper") {
+      weight = register_parameter("weight", torch::zeros({2}));
+      inner = register_module("module", torch::nn::Linear(torch::nn::LinearOptions(2, 1).bias(false)));
+    }
+    Tensor weight;
+    torch::nn::Linear inner{nullptr};
+  } wrapper;
+  write(path, {{"weight", torch::ones({2})}, {"module.weight", torch::full({1, 2}, 2.0)}});
+  load_weights(wrapper, path);
+  CHECK(same(wrapper.weight, torch::ones({2})));
+  CHECK(same(wrapper.inner->weight, torch::full({1, 2}, 2.0)));
 
   State inside = state_of(*original);
   for (auto& [key, tensor] : inside) key = "net." + key;
@@ -215,6 +229,10 @@ TEST_CASE("floating types convert unless the caller forbids it") {
   load_weights(*target, path);
   CHECK(target->head->weight.scalar_type() == torch::kFloat);
   CHECK(same(target->head->weight, original->head->weight.to(torch::kFloat)));
+
+  auto without_memory = model(2);
+  without_memory->to(torch::kMeta);
+  CHECK(holds(load_error(*without_memory, path), "the module is on the meta device"));
 
   // More than is read at once, on its way into another type.
   torch::nn::Linear large(torch::nn::LinearOptions(1000, 5000).bias(false)),

@@ -1,14 +1,14 @@
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 #include <sstream>
+#include <string>
 #include <tuple>
-#include <unordered_map>
 
 #include "prenorm/tensor_file/tensor_file.h"
 #include "prenorm/tensor_file/text.h"
 #include "prenorm/weights/state.h"
+#include "prenorm/weights/stream.h"
 #include "prenorm/weights/weights.h"
 
 namespace prenorm {
@@ -23,59 +23,6 @@ struct Copy {
   const TensorInfo* info;
   Tensor destination;
 };
-
-constexpr std::int64_t kChunkBytes = 16 << 20;
-
-/// Rows to hold in memory at once on the way to where they cannot be read directly.
-std::int64_t rows_at_once(const TensorInfo& info) {
-  if (info.shape.empty() || info.shape[0] == 0 || !info.strides.empty()) return INT64_MAX;
-  const auto row_bytes = static_cast<std::int64_t>(nbytes(info.dtype, info.shape)) / info.shape[0];
-  return std::max<std::int64_t>(kChunkBytes / std::max<std::int64_t>(row_bytes, 1), 1);
-}
-
-/// Some rows of a tensor, which is contiguous in the file unless they are all.
-Tensor read_rows(const TensorFile& file, TensorInfo info, std::int64_t first, std::int64_t rows) {
-  if (!info.shape.empty() && rows < info.shape[0]) {
-    const std::uint64_t row_bytes = nbytes(info.dtype, info.shape) / static_cast<std::uint64_t>(info.shape[0]);
-    info.shape[0] = rows;
-    info.begin += static_cast<std::uint64_t>(first) * row_bytes;
-    info.end = info.begin + static_cast<std::uint64_t>(rows) * row_bytes;
-  }
-  Tensor read = torch::empty(info.shape, torch::dtype(*detail::torch_type(info.dtype)));
-  file.read(info, read.data_ptr(), read.nbytes());
-  return read;
-}
-
-/// Calls `use(first row, number of rows)` for pieces of at most `step` rows of a tensor.
-template <typename Use>
-void for_each_piece(const TensorInfo& info, std::int64_t step, const Use& use) {
-  const auto rows = info.shape.empty() ? 1 : info.shape[0];
-  step = std::min(step, rows);
-  for (std::int64_t first = 0; first < rows; first += step) use(first, std::min(step, rows - first));
-}
-
-void copy(const TensorFile& file, const TensorInfo& info, const Tensor& to) {
-  if (to.is_cpu() && to.is_contiguous() && to.scalar_type() == detail::torch_type(info.dtype)) {
-    file.read(info, to.data_ptr(), to.nbytes());
-    if (!to.is_inference()) to.unsafeGetTensorImpl()->bump_version();
-    return;
-  }
-  for_each_piece(info, rows_at_once(info), [&](std::int64_t first, std::int64_t rows) {
-    (to.dim() == 0 ? to : to.narrow(0, first, rows)).copy_(read_rows(file, info, first, rows));
-  });
-}
-
-bool equal_in_file(const TensorFile& file, const TensorInfo& a, const TensorInfo& b) {
-  if (&a == &b || a.same_elements(b)) return true;
-  if (a.dtype != b.dtype) return false;
-  bool equal = true;
-  for_each_piece(a, std::min(rows_at_once(a), rows_at_once(b)), [&](std::int64_t first, std::int64_t rows) {
-    if (!equal) return;
-    const Tensor x = read_rows(file, a, first, rows), y = read_rows(file, b, first, rows);
-    equal = std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
-  });
-  return equal;
-}
 
 /// Finds for each tensor of a module its place in a file, and what does not fit.
 class Plan {
@@ -96,9 +43,13 @@ class Plan {
       }
     }
     for (const auto& group : groups) add_group(group);
-    for (const auto& [key, info] : sources_) {
-      if (!used_.contains(key)) report_.unexpected.push_back(info->name);
+    std::set<std::string> unexpected;
+    for (const auto& [key, sources] : sources_) {
+      for (const Source& source : sources) {
+        if (!used_.contains(source.info)) unexpected.insert(source.info->name);
+      }
     }
+    report_.unexpected.assign(unexpected.begin(), unexpected.end());
   }
 
   /// Throws c10::Error, one line for everything, unless the plan can be carried out.
@@ -124,40 +75,54 @@ class Plan {
   LoadReport report() && { return std::move(report_); }
 
  private:
+  /// A tensor of the file and its key without the prefix, renamed by the caller's rule.
+  struct Source {
+    std::string key;
+    const TensorInfo* info;
+  };
+
   void index_keys() {
     prefix_ = canonical(options_.prefix);
     if (!prefix_.empty()) prefix_ += '.';
     for (const TensorInfo& info : file_.tensors()) index(info.name, info);
     for (const auto& [name, kept] : file_.metadata()) {  // names of tied tensors that are stored under another
       const TensorInfo* info = file_.find(kept);
-      if (info == nullptr || file_.find(name) != nullptr) continue;
-      const auto key = key_of(name);
-      if (key && sources_.emplace(*key, info).second) used_.insert(*key);
+      if (info != nullptr && file_.find(name) == nullptr) index(name, *info);
     }
   }
 
-  std::optional<std::string> key_of(const std::string& name) const {
+  void index(const std::string& name, const TensorInfo& info) {
     std::string key = canonical(name);
-    if (!key.starts_with(prefix_)) return std::nullopt;
+    if (!key.starts_with(prefix_)) return;
     key = key.substr(prefix_.size());
-    return options_.rename ? canonical(options_.rename(key)) : key;
+    if (options_.rename) {
+      key = options_.rename(key);
+    } else if (name.starts_with(prefix_)) {
+      key = name.substr(prefix_.size());
+    }
+    sources_[canonical(key)].push_back({key, &info});
   }
 
-  void index(const std::string& name, const TensorInfo& info) {
-    const auto key = key_of(name);
-    if (!key) return;
-    const auto [other, first] = sources_.emplace(*key, &info);
-    if (first || other->second->same_elements(info)) return;
-    others_.push_back(std::string(InQuotes(other->second->name)) + " and " + std::string(InQuotes(name)) +
-                      " both stand for " + std::string(InQuotes(*key)));
+  /// The tensor of exactly that key, else the one that differs by wrappers only.
+  const TensorInfo* find(const std::string& key) {
+    const auto found = sources_.find(canonical(key));
+    if (found == sources_.end()) return nullptr;
+    const auto& sources = found->second;
+    const auto exact = std::ranges::find(sources, key, &Source::key);
+    if (exact != sources.end()) return exact->info;
+    for (const Source& source : sources) {
+      if (source.info == sources[0].info || source.info->same_elements(*sources[0].info)) continue;
+      others_.push_back(std::string(InQuotes(sources[0].info->name)) + " and " +
+                        std::string(InQuotes(source.info->name)) + " both stand for " + std::string(InQuotes(key)));
+    }
+    return sources[0].info;
   }
 
   std::vector<const TensorInfo*> find(const std::vector<StatePart>& parts) {
     std::vector<const TensorInfo*> found;
-    for (const auto& part : parts) {
-      const auto source = sources_.find(canonical(part.key));
-      found.push_back(source == sources_.end() ? nullptr : source->second);
-      if (found.back() != nullptr) used_.insert(source->first);
+    for (const StatePart& part : parts) {
+      found.push_back(find(part.key));
+      if (found.back() != nullptr) used_.insert(found.back());
     }
     return found;
   }
@@ -212,7 +177,7 @@ class Plan {
   /// The names of one tensor have to hold the same.
   void check_tied(const std::vector<const TensorInfo*>& loaded, const std::vector<const TensorInfo*>& again) {
     for (size_t i = 0; i < std::min(loaded.size(), again.size()); ++i) {
-      if (equal_in_file(file_, *loaded[i], *again[i])) continue;
+      if (detail::equal_in_file(file_, *loaded[i], *again[i])) continue;
       others_.push_back(std::string(InQuotes(loaded[i]->name)) + " and " + std::string(InQuotes(again[i]->name)) +
                         " are one tensor in the module but differ in the file");
     }
@@ -221,8 +186,8 @@ class Plan {
   const TensorFile& file_;
   const LoadOptions& options_;
   std::string prefix_;
-  std::map<std::string, const TensorInfo*> sources_;  // by canonical key
-  std::set<std::string> used_;
+  std::map<std::string, std::vector<Source>> sources_;  // by canonical key
+  std::set<const TensorInfo*> used_;
   std::vector<Copy> copies_;
   std::vector<std::string> shapes_, others_;
   LoadReport report_;
@@ -245,7 +210,10 @@ LoadReport load_weights(torch::nn::Module& module, const std::filesystem::path& 
   Plan plan(file, options);
   plan.add(module);
   plan.check(path);
-  for (const auto& [info, destination] : plan.copies()) copy(file, *info, destination);
+  for (const auto& entry : plan.copies()) {
+    TORCH_CHECK(!entry.destination.is_meta(), "the module is on the meta device, which has no memory to load into");
+  }
+  for (const auto& [info, destination] : plan.copies()) detail::copy_from_file(file, *info, destination);
   return std::move(plan).report();
 }
 

@@ -12,6 +12,9 @@ namespace prenorm {
 namespace fs = std::filesystem;
 namespace {
 
+/// Weights bring the configuration that they were saved with: two files cannot be replaced at one moment.
+constexpr const char* kConfigKey = "prenorm.config";
+
 Layout layout_of(Family family) {
   switch (family) {
     case Family::bert:
@@ -82,6 +85,10 @@ EncoderModel build(const ModelConfig& config, torch::ScalarType type, torch::Dev
 EncoderModel from_pretrained(const fs::path& folder, std::vector<std::string>* left_out) {
   PretrainedConfig config = PretrainedConfig::load(folder / "config.json");
   const TensorFile file = TensorFile::open(folder);
+  const auto saved = file.metadata().find(kConfigKey);
+  if (config.family == Family::prenorm && saved != file.metadata().end()) {
+    config.model = ModelConfig::from_json(saved->second);
+  }
   if (config.token_classifier) add_token_head(config.model, file);
   // What is built next, without memory yet, costs time for each layer that the config claims.
   TORCH_CHECK(config.model.num_layers <= std::ssize(file.tensors()), folder.string(), ": config.json says ",
@@ -112,7 +119,7 @@ void save_pretrained(const EncoderModel& model, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   TORCH_CHECK(!error, folder.string(), " cannot be made a folder: ", error.message());
-  save_weights(*model, folder / "model.safetensors");
+  detail::save_state(*model, folder / "model.safetensors", {}, {{kConfigKey, model->config.to_json()}});
   model->config.save(folder / "config.json");
 }
 

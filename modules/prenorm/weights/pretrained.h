@@ -19,7 +19,9 @@ namespace prenorm {
 /// Throws prenorm::Error naming the field of config.json that is not supported, c10::Error when the weights do not fit.
 EncoderModel from_pretrained(const std::filesystem::path& folder, std::vector<std::string>* left_out = nullptr);
 
-/// Writes config.json and model.safetensors into `folder`, which is made if missing, each atomically.
+/// Writes model.safetensors and config.json into `folder`, which is made if missing, each atomically. The weights hold
+/// the configuration too, and from_pretrained goes by that: a save that is cut between the files leaves one whole
+/// model.
 void save_pretrained(const EncoderModel& model, const std::filesystem::path& folder);
 
 }  // namespace prenorm

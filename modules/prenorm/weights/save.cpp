@@ -1,4 +1,5 @@
 #include <unordered_map>
+#include <utility>
 
 #include "prenorm/tensor_file/tensor_file.h"
 #include "prenorm/weights/state.h"
@@ -7,6 +8,11 @@
 namespace prenorm {
 
 void save_weights(const torch::nn::Module& module, const std::filesystem::path& path, const Layout& layout) {
+  detail::save_state(module, path, layout, {});
+}
+
+void detail::save_state(const torch::nn::Module& module, const std::filesystem::path& path, const Layout& layout,
+                        std::map<std::string, std::string> metadata) {
   const std::string ending = path.extension().string();
   const bool safetensors = ending == ".safetensors";
   TORCH_CHECK(safetensors || ending == ".pt" || ending == ".pth" || ending == ".bin", path.string(),
@@ -29,7 +35,8 @@ void save_weights(const torch::nn::Module& module, const std::filesystem::path& 
     return static_cast<const void*>(staged.data_ptr());
   };
   if (safetensors) {
-    write_safetensors(path, views, {{"format", "pt"}}, fetch);  // the entry that `transformers` looks for
+    metadata.emplace("format", "pt");  // what `transformers` looks for
+    write_safetensors(path, views, std::move(metadata), fetch);
   } else {
     write_pt(path, views, fetch);
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +36,10 @@ std::vector<StatePart> parts_of(const StateEntry& entry, const Layout& layout);
 /// LibTorch's type for one of a file, if it has it, and back.
 std::optional<torch::ScalarType> torch_type(Dtype type);
 std::optional<Dtype> file_type(torch::ScalarType type);
+
+/// save_weights with more of `__metadata__`, which only safetensors has.
+void save_state(const torch::nn::Module& module, const std::filesystem::path& path, const Layout& layout,
+                std::map<std::string, std::string> metadata);
 
 /// What load_weights checks and reports, without loading; the module may be on the meta device.
 LoadReport check_weights(const torch::nn::Module& module, const std::filesystem::path& path,
