@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -122,6 +124,18 @@ class Compare(app.AppTest):
             self.assertEqual((result.returncode, result.stdout), (1, ""))
             self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
             self.assertIn(message, result.stderr)
+
+    def test_a_full_disk_leaves_the_old_file(self):
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        folder = self.folder / "full"
+        folder.mkdir()
+        (folder / "model.ts").write_text("old")
+        result = self.run_app(*QUICK, "--export", folder / "model.ts", preexec_fn=limit)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertRegex(result.stderr.splitlines()[-1], "^train: cannot write .*model.ts.*: File too large$")
+        self.assertEqual([(path.name, path.read_text()) for path in folder.iterdir()], [("model.ts", "old")])
 
 
 if __name__ == "__main__":

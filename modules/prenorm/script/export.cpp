@@ -1,5 +1,6 @@
 #include "prenorm/script/export.h"
 
+#include <torch/csrc/jit/serialization/export.h>
 #include <torch/script.h>
 
 #include <map>
@@ -71,7 +72,14 @@ class Builder {
 void export_torchscript(const torch::nn::Module& module, const std::filesystem::path& path) {
   const torch::jit::ExtraFilesMap extra_files{{"config.json", script::config_json(module)}};
   const torch::jit::Module script = Builder().build(module);
-  write_file_atomically(path, [&](std::ostream& stream) { script.save(stream, extra_files); });
+  write_file_atomically(path, [&](std::ostream& stream) {
+    // LibTorch's writer ends the program when it hears of a failure; the stream remembers one until it is closed.
+    const auto write = [&](const void* data, size_t size) {
+      stream.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
+      return size;
+    };
+    torch::jit::ExportModule(script, write, extra_files);
+  });
 }
 
 }  // namespace prenorm
