@@ -146,7 +146,10 @@ class EncoderModel(nn.Module):
     def forward(self, ids, mask=None, segment_ids=None, real=None):
         if self.causal:
             past = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
-            mask = past if mask is None else mask & past
+            if mask is None:
+                mask = past
+            else:
+                mask = mask & past if mask.dtype == torch.bool else mask.masked_fill(~past, -math.inf)
         x = self.encoder(self.embeddings(ids, segment_ids), mask)
         real = torch.ones_like(ids, dtype=torch.bool) if real is None else real
         if self.kind == "sequence_first":

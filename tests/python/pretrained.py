@@ -16,6 +16,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "apps"))
 import lesson
 
 torch.backends.mha.set_fastpath_enabled(False)

@@ -99,7 +99,7 @@ class Script(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         subprocess.run([cls.program, folder.name], check=True)
         cls.paths = sorted(pathlib.Path(folder.name).glob("*.ts"))
-        assert len(cls.paths) == 46, cls.paths
+        assert len(cls.paths) == 50, cls.paths
 
     def check(self, got, want, tolerance):
         self.assertEqual((got.shape, got.dtype), (want.shape, want.dtype))
