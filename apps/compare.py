@@ -2,9 +2,10 @@
 """Holds a model's numbers against the lesson's: an eager Python model (lesson.py) gets the same weights, both run on the
 same random tokens, with and without padding, and the largest differences are printed.
 
-    compare.py model.ts             an exported model (train --export) beside the lesson with its weights
-    compare.py FOLDER [model.ts]    the weights of a folder (config.json, model.safetensors), run by the lesson, beside
-                                    the exported model; default: the folder's own model.ts
+    compare.py model.ts           an exported model (train --export) beside the lesson with its weights
+    compare.py FOLDER             what the C++ program wrote of its model (train --out: example.safetensors) beside the
+                                  lesson with the weights of the folder (config.json, model.safetensors)
+    compare.py FOLDER model.ts    an exported model beside the lesson with the weights of the folder
 
 Exit code 1: a difference is above the tolerance, or something is wrong with a file. Needs only torch.
 """
@@ -23,7 +24,8 @@ import torch
 import lesson
 
 TOLERANCE = {torch.float: 1e-5, torch.double: 1e-12}  # times the largest value, or 1
-DTYPES = {"F64": torch.double, "F32": torch.float, "F16": torch.half, "BF16": torch.bfloat16}
+DTYPES = {"F64": torch.double, "F32": torch.float, "F16": torch.half, "BF16": torch.bfloat16, "I64": torch.long,
+          "BOOL": torch.bool}
 BATCH, LENGTH = 8, 16
 
 
@@ -46,7 +48,7 @@ def read_safetensors(path):
             elements = torch.frombuffer(data[begin:end], dtype=DTYPES[info["dtype"]])
             tensors[name] = elements.view(info["shape"])
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        raise Wrong(f"{path}: not a safetensors file of floating tensors ({error!r})") from None
+        raise Wrong(f"{path}: not a safetensors file of such tensors as these ({error!r})") from None
     # Of tied tensors one is stored; the metadata says "other name": "stored name".
     return tensors | {name: tensors[kept] for name, kept in tied.items() if kept in tensors}
 
@@ -99,16 +101,36 @@ def inputs(config):
     return ids, real, segments
 
 
-def rows(model, script, config):
-    """(type, mask, shape, largest value, largest difference, allowed difference) of each run."""
+def exported(script, config):
+    """The tokens, which of them are real, the segment ids, and the exported model's output for a type and padding."""
+    def output(dtype, padding):
+        return script.to(dtype)(ids, padding, *segments)
     ids, real, segments = inputs(config)
+    return ids, real, segments, output
+
+
+def written(path):
+    """The same of what the C++ program wrote."""
+    if not path.is_file():
+        raise Wrong(f"no such file: {path}")
+    example = read_safetensors(path)
+
+    def output(dtype, padding):
+        return example[f"{str(dtype).removeprefix('torch.')}_{'none' if padding is None else 'padding'}"]
+    try:
+        return example["ids"], example["padding"], [], output
+    except KeyError as error:
+        raise Wrong(f"{path}: holds no {error}") from None
+
+
+def rows(model, ids, real, segments, output):
+    """(type, mask, shape, largest value, largest difference, allowed difference) of each run."""
     for dtype, factor in TOLERANCE.items():
         model.to(dtype)
-        script.to(dtype)
         for mask, padding in (("none", None), ("padding", real)):
             shown = None if padding is None else padding[:, None, None, :]
             expected = model(ids, shown, segments[0] if segments else None, padding)
-            actual = script(ids, padding, *segments)
+            actual = output(dtype, padding)
             if actual.shape != expected.shape:
                 raise Wrong(f"the output is {list(actual.shape)}, the lesson's {list(expected.shape)}")
             largest = expected.abs().max().item()
@@ -125,28 +147,32 @@ def print_table(table):
 
 
 def compare(model_path, script_path):
-    if model_path.is_dir():
-        script_path = script_path or model_path / "model.ts"
-        config, weights = read_folder(model_path)
-    elif script_path:
+    folder = model_path.is_dir()
+    if not folder and script_path:
         raise Wrong(f"{model_path} is not a folder: a second file goes with a folder of weights only")
+    if folder:
+        config, weights = read_folder(model_path)
+    if folder and not script_path:
+        other = model_path / "example.safetensors"
+        sides = written(other)
     else:
-        script_path = model_path
-    if not script_path.is_file():
-        raise Wrong(f"no such file: {script_path}")
-    script, script_config, script_weights = read_script(script_path)
-    if not model_path.is_dir():
-        config, weights = script_config, script_weights
-    elif config != script_config:
-        fields = [key for key in config | script_config if config.get(key) != script_config.get(key)]
-        raise Wrong(f"{model_path} and {script_path} are different models: {', '.join(fields)} differ")
+        other = script_path or model_path
+        if not other.is_file():
+            raise Wrong(f"no such file: {other}")
+        script, script_config, script_weights = read_script(other)
+        if not folder:
+            config, weights = script_config, script_weights
+        elif config != script_config:
+            fields = [key for key in config | script_config if config.get(key) != script_config.get(key)]
+            raise Wrong(f"{model_path} and {other} are different models: {', '.join(fields)} differ")
+        sides = exported(script.eval(), config)
     model = lesson_model(config, weights)
     count = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{script_path} beside the lesson in eager Python with the weights of {model_path}:\n"
+    print(f"{other} beside the lesson in eager Python with the weights of {model_path}:\n"
           f"{config['norm_placement']}-norm, {config['num_layers']} layers, d_model {config['d_model']}, "
           f"{count:,} parameters\n")
     with torch.no_grad():
-        table = list(rows(model, script.eval(), config))
+        table = list(rows(model, *sides))
     print_table(table)
     equal = all(difference <= allowed for *_, difference, allowed in table)  # false where it is nan
     print("\nequal within the tolerances" if equal else "\nDIFFERENT")

@@ -16,6 +16,7 @@
 #include "prenorm/script/export.h"
 #include "prenorm/training/trainer.h"
 #include "prenorm/weights/pretrained.h"
+#include "prenorm/weights/weights.h"
 #include "progress.h"
 
 namespace {
@@ -180,6 +181,27 @@ void check_script_path(const fs::path& path) {
   require(::access(folder.c_str(), W_OK | X_OK) == 0, "--export ", path.string(), ": no permission to write there");
 }
 
+/// Writes example.safetensors: random tokens and what the model makes of them, with and without padding, in float and
+/// double. apps/compare.py holds it against the lesson with the weights beside it.
+void save_example(const EncoderModel& model, const fs::path& folder) {
+  const torch::NoGradGuard no_grad;
+  const auto& config = model->config;
+  const auto length = config.position == Position::learned ? std::min<std::int64_t>(16, config.max_positions) : 16;
+  const Tensor ids = torch::randint(config.vocab_size, {8, length}, torch::kLong);
+  const Tensor real = torch::arange(length) < torch::randint(1, length + 1, {8, 1});
+  torch::nn::Module example("example");
+  example.register_buffer("ids", ids);
+  example.register_buffer("padding", real);
+  for (const auto& [name, type] : {std::pair("float32", torch::kFloat), std::pair("float64", torch::kDouble)}) {
+    EncoderModel copy(std::dynamic_pointer_cast<EncoderModelImpl>(model->clone(torch::kCPU)));
+    copy->to(type);
+    copy->eval();
+    example.register_buffer(std::string(name) + "_none", copy(ids));
+    example.register_buffer(std::string(name) + "_padding", copy(ids, AttentionMask::padding(real)));
+  }
+  save_weights(example, folder / "example.safetensors");
+}
+
 void print_summary(const Task& task, const EncoderModel& model, const torch::Device& device, const Options& options) {
   const auto& config = model->config;
   std::cerr << enum_name(task.options().kind) << ": " << task.options().symbols << " symbols, lengths "
@@ -293,6 +315,7 @@ int main(int argc, char** argv) {
     }
     if (!options.out.empty()) {
       save_pretrained(model, options.out);
+      save_example(model, options.out);
       std::printf("model: %s (config.json, model.safetensors)\n", options.out.c_str());
     } else if (options.script.empty()) {
       std::printf("the model was not kept; --out FOLDER keeps it\n");

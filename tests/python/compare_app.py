@@ -78,9 +78,17 @@ class Compare(app.AppTest):
     def test_a_folder_of_weights_beside_the_exported_model(self):
         folder = self.model_folder("weights")
         self.check_equal(self.compare(folder, self.exported))
-        self.check_refused(f"no such file: {folder / 'model.ts'}", folder)
-        (folder / "model.ts").write_bytes(self.exported.read_bytes())
-        self.check_equal(self.compare(folder))
+        self.check_refused(f"no such file: {folder / 'example.safetensors'}", folder)
+
+    def test_a_folder_holds_what_the_program_computed(self):
+        for task in ("sort", "majority"):
+            folder = self.folder / f"kept {task}"
+            self.assertEqual(self.run_app(*QUICK, "--task", task, "--out", folder).returncode, 0)
+            self.check_equal(self.compare(folder))
+            weights = safetensors.torch.load_file(folder / "model.safetensors")
+            weights["encoder.layers.0.sub1.norm.bias"][0] += 1e-2
+            safetensors.torch.save_file(weights, folder / "model.safetensors")
+            self.assertEqual(self.compare(folder).returncode, 1)
 
     def test_one_broken_weight_is_seen(self):
         def change(state):

@@ -99,7 +99,7 @@ class Train(app.AppTest):
                 result = self.run_app(*QUICK, "--task", task, "--out", out)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertRegex(result.stdout, rf"^{task}: [\d.]+ % of 10,000 unseen sequences exact \(chance: ")
-                self.assertEqual(sorted(path.name for path in out.iterdir()), ["config.json", "model.safetensors"])
+                self.assertEqual(sorted(path.name for path in out.iterdir()), ["config.json", "example.safetensors", "model.safetensors"])
                 config = json.loads((out / "config.json").read_text())
                 self.assertEqual((config["model_type"], config["d_model"], config["num_heads"]), ("prenorm", 16, 2))
                 lesson.EncoderModel(config).load_state_dict(load_file(out / "model.safetensors"))
