@@ -6,11 +6,13 @@ import pathlib
 import pty
 import re
 import subprocess
+import sys
 import tempfile
 
 from safetensors.torch import load_file
 
 import app
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "apps"))
 import lesson
 
 QUICK = ("--steps", 40, "--threads", 1, "--d-model", 16, "--heads", 2, "--layers", 1)
