@@ -55,14 +55,3 @@ CLI::Option* add_choice(CLI::App& app, const std::string& flag, Enum& value, con
   };
   return app.add_option_function<std::string>(flag, choose, help)->type_name(names)->default_str(current);
 }
-
-/// 1234567 as "1,234,567".
-inline std::string with_separators(std::int64_t number) {
-  const std::string text = std::to_string(number);
-  std::string separated;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (i > 0 && (text.size() - i) % 3 == 0 && text[i - 1] != '-') separated += ',';
-    separated += text[i];
-  }
-  return separated;
-}

@@ -13,6 +13,7 @@
 #include "app.h"
 #include "prenorm/error.h"
 #include "prenorm/parameter_count.h"
+#include "prenorm/params/report.h"
 #include "prenorm/script/export.h"
 #include "prenorm/training/trainer.h"
 #include "prenorm/weights/pretrained.h"
@@ -165,12 +166,16 @@ ModelConfig model_config(const Options& options, const Task& task, bool max_posi
   return config;
 }
 
+void require_writable(const char* option, const fs::path& path, const fs::path& folder) {
+  require(::access(folder.c_str(), W_OK | X_OK) == 0, option, " ", path.string(), ": no permission to write there");
+}
+
 /// Creates the folder and finds out, before the work, whether the model can be kept there.
 void prepare_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   require(!error, "--out ", folder.string(), " cannot be made a folder: ", error.message());
-  require(::access(folder.c_str(), W_OK | X_OK) == 0, "--out ", folder.string(), ": no permission to write there");
+  require_writable("--out", folder, folder);
 }
 
 /// Finds out, before the work, whether the file can be written.
@@ -178,7 +183,7 @@ void check_script_path(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   require(fs::is_directory(folder), "--export ", path.string(), ": there is no folder ", folder.string());
   require(!fs::is_directory(path), "--export ", path.string(), " is a folder, not a file");
-  require(::access(folder.c_str(), W_OK | X_OK) == 0, "--export ", path.string(), ": no permission to write there");
+  require_writable("--export", path, folder);
 }
 
 /// Writes example.safetensors: random tokens and what the model makes of them, with and without padding, in float and
@@ -192,10 +197,10 @@ void save_example(const EncoderModel& model, const fs::path& folder) {
   torch::nn::Module example("example");
   example.register_buffer("ids", ids);
   example.register_buffer("padding", real);
+  EncoderModel copy(std::dynamic_pointer_cast<EncoderModelImpl>(model->clone(torch::kCPU)));
+  copy->eval();
   for (const auto& [name, type] : {std::pair("float32", torch::kFloat), std::pair("float64", torch::kDouble)}) {
-    EncoderModel copy(std::dynamic_pointer_cast<EncoderModelImpl>(model->clone(torch::kCPU)));
     copy->to(type);
-    copy->eval();
     example.register_buffer(std::string(name) + "_none", copy(ids));
     example.register_buffer(std::string(name) + "_padding", copy(ids, AttentionMask::padding(real)));
   }
@@ -214,7 +219,7 @@ void print_summary(const Task& task, const EncoderModel& model, const torch::Dev
   for (const auto& [name, count] : counts) {
     if (name.find('.') != std::string::npos) continue;
     std::fprintf(stderr, "  %-12s %12s parameters\n", name.empty() ? "total" : name.c_str(),
-                 with_separators(count.total()).c_str());
+                 params::grouped(count.total()).c_str());
   }
   const auto& schedule = options.training.schedule;
   std::cerr << "training: " << schedule.steps << " steps of " << options.batch_size
@@ -253,7 +258,10 @@ void train(EncoderModel& model, const Task& task, const Options& options) {
 
 std::string joined(const std::vector<std::int64_t>& symbols) {
   std::string text;
-  for (const auto symbol : symbols) text += (text.empty() ? "" : " ") + std::to_string(symbol);
+  for (const auto symbol : symbols) {
+    if (!text.empty()) text += ' ';
+    text += std::to_string(symbol);
+  }
   return text;
 }
 
@@ -265,7 +273,7 @@ void print_evaluation(EncoderModel& model, const Task& task) {
   for (size_t i = 0; i < examples.size(); ++i) exact += predictions[i] == examples[i].target ? 1 : 0;
   std::printf("%s: %.2f %% of %s unseen sequences exact (chance: %.2f %%)\n\n", enum_name(task.options().kind).c_str(),
               100.0 * static_cast<double>(exact) / static_cast<double>(examples.size()),
-              with_separators(static_cast<std::int64_t>(examples.size())).c_str(), 100.0 * chance(examples));
+              params::grouped(static_cast<std::int64_t>(examples.size())).c_str(), 100.0 * chance(examples));
   std::vector<std::array<std::string, 3>> rows{{"input", "prediction", "right answer"}};
   std::array<size_t, 2> width{};
   for (size_t i = 0; i < kSamples; ++i) {
