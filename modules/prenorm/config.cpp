@@ -7,6 +7,7 @@
 
 #include "prenorm/error.h"
 #include "prenorm/file.h"
+#include "prenorm/json.h"
 
 namespace prenorm {
 namespace {
@@ -156,7 +157,7 @@ std::string ModelConfig::to_json() const {
 ModelConfig ModelConfig::from_json(std::string_view text) {
   Json json;
   try {
-    json = Json::parse(text);
+    json = Json::parse(text, refuse_deep<Json>);
   } catch (const Json::parse_error& error) {
     fail("not valid JSON at byte ", error.byte);
   } catch (const Json::exception& error) {

@@ -6,6 +6,7 @@
 
 #include "prenorm/error.h"
 #include "prenorm/file.h"
+#include "prenorm/json.h"
 
 namespace prenorm {
 namespace {
@@ -248,7 +249,7 @@ const std::vector<std::pair<std::string, Family>>& enum_names() {
 PretrainedConfig PretrainedConfig::from_json(std::string_view text) {
   Json json;
   try {
-    json = Json::parse(text);
+    json = Json::parse(text, refuse_deep<Json>);
   } catch (const Json::parse_error& error) {
     fail("not valid JSON at byte ", error.byte);
   }

@@ -29,10 +29,10 @@ class Plan {
  public:
   Plan(const TensorFile& file, const LoadOptions& options) : file_(file), options_(options) { index_keys(); }
 
-  void add(const torch::nn::Module& module) {
+  void add(const std::vector<StateEntry>& entries) {
     std::map<std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>>, size_t> group_of;
     std::vector<std::vector<std::vector<StatePart>>> groups;  // names of one tensor, each its parts
-    for (const StateEntry& entry : detail::state_entries(module)) {
+    for (const StateEntry& entry : entries) {
       const Tensor& tensor = entry.tensor;
       const auto known =
           group_of.emplace(std::tuple(tensor.data_ptr(), tensor.sizes().vec(), tensor.strides().vec()), groups.size());
@@ -195,26 +195,31 @@ class Plan {
 
 }  // namespace
 
-LoadReport detail::check_weights(const torch::nn::Module& module, const std::filesystem::path& path,
-                                 const LoadOptions& options) {
+LoadReport detail::check_state(const std::vector<StateEntry>& entries, const std::filesystem::path& path,
+                               const LoadOptions& options) {
   const TensorFile file = TensorFile::open(path);
   Plan plan(file, options);
-  plan.add(module);
+  plan.add(entries);
   plan.check(path);
   return std::move(plan).report();
 }
 
-LoadReport load_weights(torch::nn::Module& module, const std::filesystem::path& path, const LoadOptions& options) {
+LoadReport detail::load_state(const std::vector<StateEntry>& entries, const std::filesystem::path& path,
+                              const LoadOptions& options) {
   const torch::NoGradGuard no_grad;
   const TensorFile file = TensorFile::open(path);
   Plan plan(file, options);
-  plan.add(module);
+  plan.add(entries);
   plan.check(path);
   for (const auto& entry : plan.copies()) {
     TORCH_CHECK(!entry.destination.is_meta(), "the module is on the meta device, which has no memory to load into");
   }
-  for (const auto& [info, destination] : plan.copies()) detail::copy_from_file(file, *info, destination);
+  for (const auto& [info, destination] : plan.copies()) copy_from_file(file, *info, destination);
   return std::move(plan).report();
+}
+
+LoadReport load_weights(torch::nn::Module& module, const std::filesystem::path& path, const LoadOptions& options) {
+  return detail::load_state(detail::state_entries(module), path, options);
 }
 
 }  // namespace prenorm

@@ -99,7 +99,8 @@ EncoderModel from_pretrained(const fs::path& folder, std::vector<std::string>* l
     return key.starts_with(base) ? key.substr(base.size()) : key;
   };
   const auto type = widest_type(file);
-  const auto report = detail::check_weights(*build(config.model, type, torch::kMeta), folder, options);
+  const auto report =
+      detail::check_state(detail::state_entries(*build(config.model, type, torch::kMeta)), folder, options);
   if (!report.missing.empty()) {
     std::string missing;
     for (const auto& name : report.missing) missing += (missing.empty() ? "\"" : ", \"") + name + "\"";
@@ -119,7 +120,8 @@ void save_pretrained(const EncoderModel& model, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   TORCH_CHECK(!error, folder.string(), " cannot be made a folder: ", error.message());
-  detail::save_state(*model, folder / "model.safetensors", {}, {{kConfigKey, model->config.to_json()}});
+  detail::save_state(detail::state_entries(*model), folder / "model.safetensors", {},
+                     {{kConfigKey, model->config.to_json()}});
   model->config.save(folder / "config.json");
 }
 

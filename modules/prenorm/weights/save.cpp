@@ -8,10 +8,10 @@
 namespace prenorm {
 
 void save_weights(const torch::nn::Module& module, const std::filesystem::path& path, const Layout& layout) {
-  detail::save_state(module, path, layout, {});
+  detail::save_state(detail::state_entries(module), path, layout, {});
 }
 
-void detail::save_state(const torch::nn::Module& module, const std::filesystem::path& path, const Layout& layout,
+void detail::save_state(const std::vector<StateEntry>& entries, const std::filesystem::path& path, const Layout& layout,
                         std::map<std::string, std::string> metadata) {
   const std::string ending = path.extension().string();
   const bool safetensors = ending == ".safetensors";
@@ -20,7 +20,7 @@ void detail::save_state(const torch::nn::Module& module, const std::filesystem::
   const torch::NoGradGuard no_grad;
   std::vector<TensorView> views;
   std::unordered_map<std::string, Tensor> tensors;
-  for (const auto& entry : detail::state_entries(module)) {
+  for (const auto& entry : entries) {
     const auto type = detail::file_type(entry.tensor.scalar_type());
     TORCH_CHECK(type, entry.name, " is of type ", c10::toString(entry.tensor.scalar_type()),
                 ", which cannot be written");

@@ -37,12 +37,16 @@ std::vector<StatePart> parts_of(const StateEntry& entry, const Layout& layout);
 std::optional<torch::ScalarType> torch_type(Dtype type);
 std::optional<Dtype> file_type(torch::ScalarType type);
 
-/// save_weights with more of `__metadata__`, which only safetensors has.
-void save_state(const torch::nn::Module& module, const std::filesystem::path& path, const Layout& layout,
+/// save_weights for tensors of any kind, with more of `__metadata__`, which only safetensors has.
+void save_state(const std::vector<StateEntry>& entries, const std::filesystem::path& path, const Layout& layout,
                 std::map<std::string, std::string> metadata);
 
-/// What load_weights checks and reports, without loading; the module may be on the meta device.
-LoadReport check_weights(const torch::nn::Module& module, const std::filesystem::path& path,
-                         const LoadOptions& options);
+/// load_weights for tensors of any kind.
+LoadReport load_state(const std::vector<StateEntry>& entries, const std::filesystem::path& path,
+                      const LoadOptions& options);
+
+/// What load_state checks and reports, without loading; the tensors may be on the meta device.
+LoadReport check_state(const std::vector<StateEntry>& entries, const std::filesystem::path& path,
+                       const LoadOptions& options);
 
 }  // namespace prenorm::detail
