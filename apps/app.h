@@ -2,17 +2,23 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <iostream>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "prenorm/config.h"
 
-/// Runs an app: parses the command line, then calls `work`. Returns the exit code: 0, 2 when the command line cannot be
-/// parsed, 1 for every other error, which becomes one line on stderr (LibTorch's messages end in a backtrace).
+/// Runs an app: parses the command line, then calls `work`. Returns the exit code: what `work` returns, if anything, or
+/// 0; 2 when the command line cannot be parsed, 1 for every other error, which becomes one line on stderr (LibTorch's
+/// messages end in a backtrace).
 template <typename Work>
 int run_app(CLI::App& app, int argc, char** argv, Work&& work) {
   const auto fail = [&](std::string message, int code) {
@@ -22,6 +28,7 @@ int run_app(CLI::App& app, int argc, char** argv, Work&& work) {
     std::cerr << app.get_name() << ": " << message << "\n";
     return code;
   };
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is an error of the write, not the end of the program
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -29,8 +36,15 @@ int run_app(CLI::App& app, int argc, char** argv, Work&& work) {
     return fail(error.what() + std::string(" (--help lists the options)"), 2);
   }
   try {
-    work();
-    return 0;
+    int code = 0;
+    if constexpr (std::is_same_v<decltype(work()), int>) {
+      code = work();
+    } else {
+      work();
+    }
+    std::cout.flush();
+    const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+    return written ? code : fail(std::string("cannot write to stdout: ") + std::strerror(errno), 1);
   } catch (const std::exception& error) {
     return fail(error.what(), 1);
   }

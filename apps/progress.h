@@ -8,23 +8,32 @@
 /// lines (at most twenty) elsewhere.
 class Progress {
  public:
-  explicit Progress(std::int64_t steps);
+  /// `done` of the `steps` lie behind already.
+  Progress(std::int64_t steps, std::int64_t done);
   ~Progress();  ///< ends a bar that is still open, so that what follows starts on a line of its own
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Whether it is time to report after `step` steps. Reports cost a look at the device, so the caller asks first.
+  /// Counts a step.
+  void step(double loss, double accuracy, std::int64_t tokens);
+
+  /// Whether it is time to report after `step` steps.
   bool due(std::int64_t step) const;
 
-  /// Means since the last report; `tokens` since the start.
-  void report(std::int64_t step, double loss, double accuracy, double learning_rate, std::int64_t tokens);
+  /// Shows the means since the last report.
+  void report(std::int64_t step, double learning_rate);
+
+  /// Shows a line of its own.
+  void line(const std::string& text);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::int64_t steps_;
+  std::int64_t steps_, done_;
   bool terminal_;
   bool open_ = false;
+  std::int64_t tokens_ = 0, since_ = 0;  // since the start; steps since the last report
+  double loss_ = 0, accuracy_ = 0;       // sums over those steps
   Clock::time_point start_ = Clock::now();
   Clock::time_point last_ = start_;
 };

@@ -2,7 +2,8 @@
 #include <filesystem>
 #include <iostream>
 
-#include "prenorm/training/trainer.h"
+#include "prenorm/training/checkpoint.h"
+#include "prenorm/training/task.h"
 #include "prenorm/weights/weights.h"
 #include "support.h"
 
@@ -98,10 +99,9 @@ TEST_CASE("training steps on CUDA lower the loss") {
   trained->to(torch::kCUDA);
   prenorm::Trainer trainer(trained, {});
   const prenorm::Task task({.kind = prenorm::TaskKind::copy});
-  std::mt19937_64 random(1);
   double first = 0, last = 0;
   while (trainer.steps_done() < 100) {
-    last = trainer.step(prenorm::collate(task.training_examples(32, random), false)).loss.item<double>();
+    last = trainer.step(prenorm::collate(task.training_examples(1, 32 * trainer.steps_done(), 32), false)).loss;
     if (trainer.steps_done() == 1) first = last;
   }
   CHECK(last < 0.5 * first);
@@ -122,4 +122,61 @@ TEST_CASE("weights go from CUDA to a file and back") {
     for (auto& parameter : other->parameters()) parameter.data().zero_();
   }
   std::filesystem::remove(path);
+}
+
+TEST_CASE("a checkpoint goes from CUDA to the CPU and back") {
+  REQUIRE_CUDA
+  const auto folder = std::filesystem::temp_directory_path() / "prenorm_cuda_checkpoint";
+  const prenorm::Task task({.kind = prenorm::TaskKind::copy});
+  auto config = model(Position::sinusoidal)->config;
+  config.vocab_size = config.num_classes = 10;
+  const auto batch = prenorm::collate(task.training_examples(1, 0, 32), false);
+  for (const auto& [from, to] : {std::pair(torch::kCUDA, torch::kCPU), std::pair(torch::kCPU, torch::kCUDA)}) {
+    EncoderModel original(config), other(config);
+    original->to(from);
+    other->to(to);
+    prenorm::Trainer saved(original, {}), loaded(other, {});
+    saved.step(batch);
+    prenorm::save_checkpoint(folder, saved, {.step = 1}, task.vocabulary());
+    CHECK(prenorm::load_checkpoint(folder, loaded).step == 1);
+    for (size_t i = 0; i < original->parameters().size(); ++i) {
+      CHECK(same(original->parameters()[i].cpu(), other->parameters()[i].cpu()));
+    }
+    CHECK(loaded.step(batch).finite());
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a run that is resumed on CUDA draws the same dropout") {
+  REQUIRE_CUDA
+  const auto folder = std::filesystem::temp_directory_path() / "prenorm_cuda_checkpoint";
+  const prenorm::Task task({.kind = prenorm::TaskKind::copy});
+  auto config = model(Position::sinusoidal)->config;
+  config.vocab_size = config.num_classes = 10;
+  config.dropout = 0.3;
+  const auto batch = prenorm::collate(task.training_examples(1, 0, 32), false);
+  EncoderModel original(config);
+  original->to(torch::kCUDA);
+  prenorm::Trainer saved(original, {});
+  saved.step(batch);
+  prenorm::save_checkpoint(folder, saved, {.step = 1}, task.vocabulary());
+  const double expected = saved.step(batch).loss;
+  prenorm::load_checkpoint(folder, saved);
+  CHECK(saved.step(batch).loss == Approx(expected).epsilon(1e-6));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("bfloat16 trains on CUDA") {
+  REQUIRE_CUDA
+  const prenorm::Task task({.kind = prenorm::TaskKind::copy});
+  auto config = model(Position::sinusoidal)->config;
+  config.vocab_size = config.num_classes = 10;
+  EncoderModel trained(config);
+  trained->to(torch::kCUDA);
+  prenorm::TrainingOptions options;
+  options.precision = prenorm::Precision::bfloat16;
+  prenorm::Trainer trainer(trained, options);
+  for (int64_t step = 0; step < 20; ++step) {
+    CHECK(trainer.step(prenorm::collate(task.training_examples(1, 32 * step, 32), false)).finite());
+  }
 }

@@ -8,6 +8,17 @@ using prenorm::Schedule;
 using prenorm::ScheduleOptions;
 using torch::Tensor;
 
+namespace {
+
+/// Parameters under the names "0", "1", ...
+torch::OrderedDict<std::string, Tensor> named(const std::vector<Tensor>& parameters) {
+  torch::OrderedDict<std::string, Tensor> dict;
+  for (size_t i = 0; i < parameters.size(); ++i) dict.insert(std::to_string(i), parameters[i]);
+  return dict;
+}
+
+}  // namespace
+
 TEST_CASE("each schedule takes its hand-computed values") {
   const auto rates = [](Schedule kind, std::int64_t warmup, std::vector<std::int64_t> steps) {
     std::vector<double> values;
@@ -32,7 +43,7 @@ TEST_CASE("the first AdamW step moves by the learning rate, and only matrices de
   Tensor vector = torch::full({2}, 2.0, torch::kDouble).requires_grad_();
   Tensor idle = torch::ones({2}).requires_grad_();
   Tensor frozen = torch::ones({2});
-  AdamW optimizer({matrix, vector, idle, frozen}, {.weight_decay = 0.1});
+  AdamW optimizer(named({matrix, vector, idle, frozen}), {.weight_decay = 0.1});
   ((matrix * torch::tensor({3.0, -0.5})).sum() + vector.sum()).backward();
   optimizer.step(0.01);
   // decay 2 * (1 - 0.01 * 0.1) = 1.998, then one step of the sign of the gradient
@@ -45,7 +56,7 @@ TEST_CASE("the first AdamW step moves by the learning rate, and only matrices de
 
 TEST_CASE("clipping scales all gradients as one vector") {
   Tensor a = torch::zeros({1}).requires_grad_(), b = torch::zeros({1}).requires_grad_();
-  AdamW optimizer({a, b}, {});
+  AdamW optimizer(named({a, b}), {});
   const auto gradients = [&](double max_norm) {
     optimizer.zero_grad();
     (3 * a + 4 * b).backward();
@@ -54,14 +65,43 @@ TEST_CASE("clipping scales all gradients as one vector") {
   };
   CHECK(close(gradients(1.0), torch::tensor({0.6f, 0.8f})));
   CHECK(same(gradients(10.0), torch::tensor({3.0f, 4.0f})));
+  CHECK(same(gradients(0.0), torch::tensor({3.0f, 4.0f})));
 }
 
 TEST_CASE("a tied parameter is clipped and stepped once") {
   Tensor tied = torch::zeros({1}).requires_grad_();
-  AdamW optimizer({tied, tied}, {});
+  AdamW optimizer(named({tied, tied}), {});
   (10 * tied).sum().backward();
   CHECK(optimizer.clip_gradients(5.0).item<float>() == Approx(10.0));
   CHECK(tied.grad().item<float>() == Approx(5.0));
   optimizer.step(0.1);
   CHECK(tied.item<float>() == Approx(-0.1));
+}
+
+TEST_CASE("the state is named as Python's, and an optimizer that gets it goes on as the one it is from") {
+  Tensor ours = torch::ones({2, 2}).requires_grad_();
+  AdamW original(named({ours, torch::ones({2}).requires_grad_()}), {});
+  const auto step = [](AdamW& optimizer, const Tensor& parameter, float scale) {
+    optimizer.zero_grad();
+    (scale * parameter.square()).sum().backward();
+    optimizer.step(0.1);
+  };
+  step(original, ours, 3);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : original.state()) names.push_back(name);
+  CHECK(names ==
+        std::vector<std::string>{"exp_avg.0", "exp_avg_sq.0", "step.0", "exp_avg.1", "exp_avg_sq.1", "step.1"});
+  CHECK(close(original.state()[0].second, torch::full({2, 2}, 0.1f * 6)));     // (1 - beta1) g
+  CHECK(close(original.state()[1].second, torch::full({2, 2}, 0.001f * 36)));  // (1 - beta2) g^2
+  CHECK(original.state()[2].second.item<float>() == 1);
+  CHECK(original.state()[5].second.item<float>() == 0);
+
+  Tensor with = ours.detach().clone().requires_grad_(), without = ours.detach().clone().requires_grad_();
+  AdamW restored(named({with}), {}), fresh(named({without}), {});
+  for (size_t i = 0; i < 3; ++i) restored.state()[i].second.copy_(original.state()[i].second);
+  step(original, ours, 0.5);
+  step(restored, with, 0.5);
+  step(fresh, without, 0.5);
+  CHECK(same(with.detach(), ours.detach()));
+  CHECK_FALSE(same(without.detach(), ours.detach()));
 }

@@ -51,7 +51,7 @@ Tensors run(EncoderModel& model, const c10::impl::GenericDict& inputs) {
     outputs.insert("hidden." + std::to_string(i), states.hidden_states[i + 1].detach());
   }
 
-  AdamW optimizer(model->parameters(), {.weight_decay = 0.1});
+  AdamW optimizer(model->named_parameters(), {.weight_decay = 0.1});
   for (int step = 0; step < 10; ++step) {
     backward();
     optimizer.step(1e-2);

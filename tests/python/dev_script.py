@@ -34,7 +34,7 @@ class Dev(unittest.TestCase):
     def test_help_is_the_default(self):
         for arguments in ((), ("help",), ("--help",)):
             said = subprocess.run([f"{SOURCE}/dev", *arguments], capture_output=True, text=True, check=True).stdout
-            for command in ("train", "test", "build", "setup", "format"):
+            for command in ("train", "predict", "test", "build", "setup", "format"):
                 self.assertIn(f"\n  {command} ", said)
 
     def test_wrong_words_are_named(self):

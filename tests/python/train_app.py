@@ -25,7 +25,13 @@ def without_rates(log):
 class Train(app.AppTest):
     def test_wrong_command_lines_exit_2(self):
         for arguments, message in ((("--bogus",), "--bogus"), (("--task", "add"), '"add" is not one of copy|reverse'),
-                                   (("--steps", 0), "0"), (("--steps", "many"), "many"), (("--lr", -1), "-1"),
+                                   (("--steps", 0), "0"), (("--steps", "many"), "many is not a whole number of 64 bits"),
+                                   (("--steps", 0), "0 is not a positive number"), (("--steps", "1e3"), "1e3 is not a whole number"),
+                                   (("--seed", 2**64), "18446744073709551616 is not a whole number from 0 of 64 bits"),
+                                   (("--lr", -1), "-1 is not a positive number"), (("--lr", "nan"), "nan is not a finite number"),
+                                   (("--norm-eps", "1e400"), "1e400 is not a finite number"), (("--clip-norm", -1), "-1 is negative"),
+                                   (("--out", ""), "an empty path"), (("--resume", ""), "an empty path"),
+                                   (("--batch-size", 10**30), "is not a whole number of 64 bits"),
                                    (("--device", "gpu"), "gpu is not auto, cpu, cuda or cuda:N"),
                                    (("--norm", "middle"), '"middle" is not one of pre|post'), (("extra",), "extra")):
             self.check_error(2, message, *arguments)
@@ -42,8 +48,14 @@ class Train(app.AppTest):
                 (("--min-length", 0), "the shortest length is 0, less than 1"),
                 (("--symbols", 2, "--max-length", 8), "there are only 496 sequences"),
                 (("--task", "majority", "--min-length", 8, "--max-length", 8), "majority needs an odd length"),
-                (("--max-positions", 8), "--max-positions 8 is less than --max-length 16"),
+                (("--max-positions", 8), "--max-positions 8 is less than the longest sequence, 16"),
                 (("--out", blocked), "cannot be made a folder: Not a directory"),
+                (("--stop-after", 5), "--stop-after goes with --out"),
+                (("--export", folder), "is a folder, not a file"),
+                (("--export", "/dev/null"), "/dev/null is not a regular file"),
+                (("--out", folder + "/a", "--export", folder + "/b/model.ts"), "there is no folder"),
+                (("--out", folder, "--export", folder + "/metrics.jsonl"), "is in the folder of the run"),
+                (("--task", "brackets", "--symbols", 5), "the number of symbols is 5; brackets needs an even one"),
             ):
                 self.check_error(1, message, *arguments)
             self.assertEqual(blocked.read_text(), "keep me")
@@ -60,7 +72,7 @@ class Train(app.AppTest):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(dict(re.findall(r"\n  (\w+) .*\[(\d+)\]", result.stdout)),
                          {"copy": "500", "reverse": "2000", "sort": "1200", "histogram": "1500", "majority": "1000",
-                          "parity": "3000"})
+                          "parity": "3000", "brackets": "3000"})
         self.assertIn("training: 1200 steps", self.run_app(*QUICK[2:]).stderr)
 
     def test_a_seed_determines_the_run(self):
@@ -95,13 +107,15 @@ class Train(app.AppTest):
         self.assertIn(b"\r\x1b[K40/40 [====================] loss", shown)
 
     def test_every_task_runs_and_keeps_its_model(self):
-        for task in ("copy", "reverse", "sort", "histogram", "majority", "parity"):
+        for task in ("copy", "reverse", "sort", "histogram", "majority", "parity", "brackets"):
             with self.subTest(task=task), tempfile.TemporaryDirectory() as folder:
                 out = pathlib.Path(folder) / "new" / task
                 result = self.run_app(*QUICK, "--task", task, "--out", out)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertRegex(result.stdout, rf"^{task}: [\d.]+ % of 10,000 unseen sequences exact \(chance: ")
-                self.assertEqual(sorted(path.name for path in out.iterdir()), ["config.json", "example.safetensors", "model.safetensors"])
+                self.assertEqual(sorted(path.name for path in out.iterdir()),
+                                 ["checkpoints", "config.json", "example.safetensors", "metrics.jsonl", "model.safetensors",
+                                  "run.json", "vocabulary.json"])
                 config = json.loads((out / "config.json").read_text())
                 self.assertEqual((config["model_type"], config["d_model"], config["num_heads"]), ("prenorm", 16, 2))
                 lesson.EncoderModel(config).load_state_dict(load_file(out / "model.safetensors"))
@@ -109,7 +123,46 @@ class Train(app.AppTest):
     def test_a_diverging_run_stops_with_the_step(self):
         result = self.run_app("--lr", 1e6, "--steps", 60, "--threads", 1)
         self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr.splitlines()[-1], r"^train: the loss is (nan|inf|-nan) after \d+ steps: lower --lr")
+        self.assertRegex(result.stderr.splitlines()[-1], r"^train: the (loss|norm of the gradient) is (nan|inf) at step \d+: lower --lr")
+
+    def test_quiet_and_verbose(self):
+        with tempfile.TemporaryDirectory() as folder:
+            quiet = self.run_app(*QUICK, "--quiet", "--out", folder + "/a")
+            usual = self.run_app(*QUICK, "--out", folder + "/b")
+            verbose = self.run_app(*QUICK, "--verbose", "--out", folder + "/c")
+            self.assertEqual(quiet.stderr, "")
+            for result, name in ((usual, "b"), (verbose, "c")):
+                self.assertEqual(result.stdout, quiet.stdout.replace("/a", f"/{name}"))
+                self.assertEqual(len(re.findall("^evaluation after step", result.stderr, re.M)), 9)
+            self.assertEqual(len(re.findall(r"^checkpoint: .*/checkpoints/step-\d+$", verbose.stderr, re.M)), 10)
+            self.assertRegex(verbose.stderr, r"(?m)^memory: about [\d.]+ GB beside LibTorch's own, [\d.]+ GB available$")
+            self.assertNotRegex(verbose.stderr, r"[\r\x1b]")
+            self.assertNotIn("checkpoint: ", usual.stderr)
+
+    def test_metrics_are_those_of_single_steps(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "run"
+            self.assertEqual(self.run_app(*QUICK, "--out", out, "--log-every", 16, "--warmup-steps", 32).returncode, 0)
+            lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+            steps = [line for line in lines if "loss" in line]
+            self.assertEqual([line["step"] for line in steps], [16, 32, 40])
+            self.assertEqual(set(steps[0]), {"step", "epoch", "loss", "accuracy", "learning_rate", "gradient_norm",
+                                             "tokens_per_second"})
+            self.assertAlmostEqual(steps[0]["learning_rate"], 0.001)
+            self.assertTrue(2 < steps[0]["loss"] < 3 and steps[0]["gradient_norm"] > 0 and steps[0]["tokens_per_second"] > 0)
+            self.assertEqual([line["step"] for line in lines if "evaluation_loss" in line], list(range(4, 41, 4)))
+
+    def test_a_target_ends_the_run(self):
+        result = self.run_app("--task", "majority", "--threads", 1, "--target", 90, "--eval-every", 50)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertGreaterEqual(float(re.match(r"majority: ([\d.]+) %", result.stdout).group(1)), 90)
+        self.assertNotIn("step 1000/1000", result.stderr)
+
+    def test_deterministic_runs_are_equal_with_many_threads(self):
+        runs = [self.run_app("--steps", 30, "--threads", 2, "--dropout", 0.1, "--deterministic") for _ in range(2)]
+        self.assertEqual(runs[0].returncode, 0, runs[0].stderr)
+        self.assertEqual(runs[0].stdout, runs[1].stdout)
+        self.assertEqual(without_rates(runs[0].stderr), without_rates(runs[1].stderr))
 
     def test_the_documented_runs_learn(self):
         for arguments, least in (((), 99.5), (("--task", "reverse"), 99.0), (("--task", "copy", "--norm", "post"), 99.0),

@@ -42,16 +42,18 @@ double learning_rate(const ScheduleOptions& options, std::int64_t step) {
   TORCH_CHECK(false, "the schedule has the unknown value ", static_cast<int>(options.kind));
 }
 
-AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options) : options_(options) {
-  Group decayed{options.weight_decay, {}, {}, {}, {}}, plain{0.0, {}, {}, {}, {}};
+AdamW::AdamW(const torch::OrderedDict<std::string, Tensor>& parameters, const AdamWOptions& options)
+    : options_(options) {
+  Group decayed{options.weight_decay}, plain{0.0};
   std::unordered_set<const c10::TensorImpl*> seen;
-  for (Tensor& parameter : parameters) {
+  for (const auto& [name, parameter] : parameters.pairs()) {
     if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;  // tied: a second name
     Group& group = parameter.dim() >= 2 ? decayed : plain;
     group.first_moments.push_back(torch::zeros_like(parameter, torch::MemoryFormat::Preserve));
     group.second_moments.push_back(torch::zeros_like(parameter, torch::MemoryFormat::Preserve));
     group.steps.push_back(torch::zeros({}, torch::dtype(torch::kFloat).device(parameter.device())));
-    group.parameters.push_back(std::move(parameter));
+    group.names.push_back(name);
+    group.parameters.push_back(parameter);
   }
   groups_ = {std::move(decayed), std::move(plain)};
 }
@@ -65,7 +67,7 @@ void AdamW::zero_grad() {
 void AdamW::step(double rate) {
   const torch::NoGradGuard no_grad;
   for (auto& group : groups_) {
-    Group used{group.weight_decay, {}, {}, {}, {}};
+    Group used{group.weight_decay};
     std::vector<Tensor> gradients;
     for (size_t i = 0; i < group.parameters.size(); ++i) {
       if (!group.parameters[i].grad().defined()) continue;
@@ -93,8 +95,20 @@ Tensor AdamW::clip_gradients(double max_norm) {
   }
   if (gradients.empty()) return torch::zeros({});
   const Tensor norm = torch::stack(at::_foreach_norm(gradients, 2)).norm();
-  at::_foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp_max(1.0));
+  if (max_norm > 0.0) at::_foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp_max(1.0));
   return norm;
+}
+
+std::vector<std::pair<std::string, Tensor>> AdamW::state() const {
+  std::vector<std::pair<std::string, Tensor>> state;
+  for (const auto& group : groups_) {
+    for (size_t i = 0; i < group.parameters.size(); ++i) {
+      state.emplace_back("exp_avg." + group.names[i], group.first_moments[i]);
+      state.emplace_back("exp_avg_sq." + group.names[i], group.second_moments[i]);
+      state.emplace_back("step." + group.names[i], group.steps[i]);
+    }
+  }
+  return state;
 }
 
 }  // namespace prenorm

@@ -39,19 +39,25 @@ struct AdamWOptions {
 /// one parameter; parameters without a gradient stay as they are.
 class AdamW {
  public:
-  AdamW(std::vector<Tensor> parameters, const AdamWOptions& options);
+  AdamW(const torch::OrderedDict<std::string, Tensor>& parameters, const AdamWOptions& options);
 
   void zero_grad();
   void step(double learning_rate);
 
-  /// Scales all gradients, seen as one vector, down to a norm of at most `max_norm`; returns the norm before, a scalar
-  /// on the parameters' device.
+  /// Scales all gradients, seen as one vector, down to a norm of at most `max_norm` (0: as they are); returns the norm
+  /// before, a scalar on the parameters' device.
   Tensor clip_gradients(double max_norm);
+
+  /// What the next step depends on beside the parameters and gradients, under the names of Python's AdamW:
+  /// "exp_avg.<parameter>", "exp_avg_sq.<parameter>" and "step.<parameter>". Writing into these tensors changes the
+  /// optimizer.
+  std::vector<std::pair<std::string, Tensor>> state() const;
 
  private:
   struct Group {
     double weight_decay;
-    std::vector<Tensor> parameters, first_moments, second_moments, steps;
+    std::vector<std::string> names = {};
+    std::vector<Tensor> parameters = {}, first_moments = {}, second_moments = {}, steps = {};
   };
 
   AdamWOptions options_;

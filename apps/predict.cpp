@@ -1,0 +1,138 @@
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "device.h"
+#include "prenorm/error.h"
+#include "prenorm/file.h"
+#include "prenorm/params/report.h"
+#include "prenorm/training/evaluation.h"
+#include "prenorm/training/run_folder.h"
+#include "prenorm/training/text_dataset.h"
+#include "prenorm/weights/pretrained.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace prenorm;
+
+/// The folder of the model: of a run that is not over its newest checkpoint.
+fs::path model_folder(const fs::path& folder) {
+  if (fs::exists(folder / "config.json")) return folder;
+  const fs::path checkpoint = find_checkpoint(folder);
+  std::cerr << "note: the run in " << folder.string() << " is not over; this is " << checkpoint.string() << "\n";
+  return checkpoint;
+}
+
+/// Answers lines of text, some at a time.
+class Predictor {
+ public:
+  Predictor(const fs::path& folder, torch::Device device)
+      : model_(from_pretrained(folder)), vocabulary_(Vocabulary::load(folder / "vocabulary.json")) {
+    const auto& config = model_->config;
+    require(config.vocab_size == vocabulary_.size() && config.num_classes == vocabulary_.num_classes() &&
+                (config.head == Head::token) != vocabulary_.per_sequence(),
+            folder.string(), ": vocabulary.json is not that of the model");
+    model_->to(device);
+  }
+
+  /// Takes `input` or `input<TAB>target`; a line without tokens has no answers.
+  void add(const std::string& line) {
+    const auto tab = line.find('\t');
+    const std::string target = tab == std::string::npos ? "" : line.substr(tab + 1);
+    split_text(target, Vocabulary::Split::spaces);  // throws where it is no text
+    examples_.push_back({vocabulary_.ids(std::string_view(line).substr(0, tab)), {}});
+    const auto length = std::ssize(examples_.back().input);
+    const auto& config = model_->config;
+    if (config.position == Position::learned && length > config.max_positions) {
+      examples_.pop_back();
+      fail(length, " tokens; the model has positions for ", config.max_positions);
+    }
+    targets_.push_back(target);
+  }
+
+  bool full() const { return examples_.size() == 256; }
+
+  /// Prints a line of answers for each line that was added.
+  void print() {
+    std::vector<Example> asked;
+    for (const auto& example : examples_) {
+      if (!example.input.empty()) asked.push_back(example);
+    }
+    const auto answers = predict(model_, asked);
+    auto answer = answers.begin();
+    for (size_t i = 0; i < examples_.size(); ++i) {
+      const std::string text = examples_[i].input.empty() ? "" : vocabulary_.answer_text(*answer++);
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fputc('\n', stdout);
+      if (targets_[i].empty()) continue;
+      ++judged_;
+      right_ += same_text(text, targets_[i]) ? 1 : 0;
+    }
+    std::fflush(stdout);
+    examples_.clear();
+    targets_.clear();
+  }
+
+  void print_accuracy() const {
+    if (judged_ == 0) return;
+    std::fprintf(stderr, "%.2f %% of %s lines with a target exact\n",
+                 100 * static_cast<double>(right_) / static_cast<double>(judged_), params::grouped(judged_).c_str());
+  }
+
+ private:
+  static bool same_text(const std::string& a, const std::string& b) {
+    return split_text(a, Vocabulary::Split::spaces) == split_text(b, Vocabulary::Split::spaces);
+  }
+
+  EncoderModel model_;
+  Vocabulary vocabulary_;
+  std::vector<Example> examples_;
+  std::vector<std::string> targets_;
+  std::int64_t judged_ = 0, right_ = 0;
+};
+
+void predict_lines(Predictor& predictor, std::istream& stream, const std::string& name) {
+  LineReader reader(stream);
+  while (true) {
+    try {
+      if (!reader.next()) break;
+      predictor.add(reader.line());
+    } catch (const Error& error) {
+      predictor.print();
+      fail(name, ":", reader.number(), ": ", error.what());
+    }
+    // Whoever types lines, or waits for each answer, gets it at once.
+    if (predictor.full() || stream.rdbuf()->in_avail() <= 0) predictor.print();
+  }
+  predictor.print();
+  predictor.print_accuracy();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Answers lines of text with a model that `train --out` kept: a line of answers on stdout for each line. Lines "
+      "may "
+      "hold the right answers after a TAB; how many were exact then stands on stderr.",
+      "predict");
+  app.option_defaults()->always_capture_default();
+  fs::path folder, file;
+  Machine machine;
+  app.add_option("model", folder, "Folder of a run or of one of its checkpoints")->required()->default_str("");
+  app.add_option("file", file, "Lines to answer; default: those of stdin")->default_str("");
+  machine.add_options(app);
+  return run_app(app, argc, argv, [&] {
+    std::ios::sync_with_stdio(false);
+    const torch::Device device = machine.pick();
+    require(fs::is_directory(folder), "no such folder: ", folder.string());
+    std::ifstream lines;
+    if (!file.empty()) lines = open_file(file);
+    Predictor predictor(model_folder(folder), device);
+    predict_lines(predictor, file.empty() ? std::cin : lines, file.empty() ? "stdin" : file.string());
+  });
+}

@@ -1,0 +1,359 @@
+#include "prenorm/training/text_dataset.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <numeric>
+
+#include "prenorm/error.h"
+#include "prenorm/file.h"
+#include "prenorm/tensor_file/text.h"
+#include "prenorm/training/random.h"
+
+namespace prenorm {
+
+template <>
+const std::vector<std::pair<std::string, Answers>>& enum_names() {
+  static const std::vector<std::pair<std::string, Answers>> names{
+      {"automatic", Answers::automatic}, {"token", Answers::token}, {"sequence", Answers::sequence}};
+  return names;
+}
+
+namespace {
+
+using Split = Vocabulary::Split;
+
+constexpr std::size_t kLongestLine = std::size_t{1} << 24;
+constexpr auto kUnknown = "<unk>";
+
+/// Numbers the different strings of a file in the order in which they appear, and counts how often each does.
+class Numbering {
+ public:
+  explicit Numbering(const char* what) : what_(what) {}
+
+  /// The number of `text`, a new one if need be; once sorted, nothing for a new one, and that is counted.
+  std::optional<std::int32_t> number(std::string_view text) {
+    const auto found = entries_.find(text);
+    if (found == entries_.end()) return sorted_ ? ++missed_, std::nullopt : std::optional(add(text));
+    ++found->second.count;
+    return found->second.number;
+  }
+
+  /// A text with a number of its own that has not appeared yet.
+  std::int32_t add(std::string_view text) {
+    require(by_number_.size() < std::size_t{INT32_MAX}, "more than ", INT32_MAX, " different ", what_);
+    const auto number = static_cast<std::int32_t>(by_number_.size());
+    by_number_.push_back(&*entries_.emplace(text, Counted{number, 1}).first);
+    return number;
+  }
+
+  std::int64_t missed() const { return missed_; }
+
+  std::vector<std::string> strings() const {
+    std::vector<std::string> strings;
+    for (const auto* entry : by_number_) strings.push_back(entry->first);
+    return strings;
+  }
+
+  /// Numbers all strings from number `first` on anew, in descending order of frequency, then of appearance.
+  void sort_by_frequency(std::ptrdiff_t first, std::vector<std::int32_t>& numbers) {
+    const auto before = [](const Entry* a, const Entry* b) { return a->second.count > b->second.count; };
+    std::stable_sort(by_number_.begin() + first, by_number_.end(), before);
+    renumber(numbers);
+  }
+
+  /// Numbers all strings anew in ascending order, of numbers when all are decimal integers, otherwise of bytes.
+  void sort_by_value(std::vector<std::int32_t>& numbers) {
+    const bool integers =
+        std::ranges::all_of(by_number_, [](const Entry* entry) { return integer(entry->first).has_value(); });
+    const auto key = [integers](const Entry* entry) {
+      return std::pair<std::int64_t, std::string_view>(integers ? *integer(entry->first) : 0, entry->first);
+    };
+    std::ranges::sort(by_number_, {}, key);
+    renumber(numbers);
+  }
+
+ private:
+  struct Counted {
+    std::int32_t number;
+    std::int64_t count;
+  };
+  using Entries = std::unordered_map<std::string, Counted, StringHash, std::equal_to<>>;
+  using Entry = Entries::value_type;
+
+  static std::optional<std::int64_t> integer(const std::string& text) {
+    std::int64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto [read, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && read == end ? std::optional(value) : std::nullopt;
+  }
+
+  /// Makes places in `by_number_` the numbers of the strings, and replaces the old ones in `numbers`.
+  void renumber(std::vector<std::int32_t>& numbers) {
+    std::vector<std::int32_t> new_number(by_number_.size());
+    for (std::size_t i = 0; i < by_number_.size(); ++i) {
+      auto& number = by_number_[i]->second.number;
+      new_number[static_cast<std::size_t>(number)] = static_cast<std::int32_t>(i);
+      number = static_cast<std::int32_t>(i);
+    }
+    for (auto& number : numbers) number = new_number[static_cast<std::size_t>(number)];
+    sorted_ = true;
+  }
+
+  const char* what_;
+  Entries entries_;
+  std::vector<Entry*> by_number_;
+  bool sorted_ = false;
+  std::int64_t missed_ = 0;
+};
+
+std::string count_of(std::size_t tokens) {
+  return std::to_string(tokens) + (tokens == 1 ? " token" : " tokens");
+}
+
+std::string_view trimmed(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  return text.substr(0, text.find_last_not_of(' ') + 1);
+}
+
+void require_range(std::int64_t first, std::int64_t size, std::int64_t all) {
+  require(first >= 0 && size >= 0 && first <= all - size, "there are no ", size, " examples from number ", first,
+          " on; there are ", all);
+}
+
+}  // namespace
+
+bool LineReader::read_to_end() {
+  std::array<char, 4096> piece;
+  for (bool goes_on = true; goes_on;) {
+    goes_on = stream_.getline(piece.data(), piece.size()).fail();
+    if (stream_.bad()) fail("reading failed: ", std::strerror(errno));
+    if (goes_on) {
+      if (stream_.eof() || stream_.gcount() + 1 < std::ssize(piece)) return !line_.empty();
+      stream_.clear();
+    }
+    const bool line_end = !goes_on && !stream_.eof();  // counted, but not stored
+    line_.append(piece.data(), static_cast<std::size_t>(stream_.gcount()) - line_end);
+    require(line_.size() <= kLongestLine, "the line is longer than ", kLongestLine, " bytes");
+  }
+  return true;
+}
+
+bool LineReader::next() {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  line_.clear();
+  ++number_;
+  if (!read_to_end()) return false;
+  if (number_ == 1 && line_.starts_with(kByteOrderMark)) line_.erase(0, kByteOrderMark.size());
+  if (line_.ends_with('\r')) line_.pop_back();
+  return true;
+}
+
+/// Reads the training file, then the validation file; what it learns of the first holds for the second.
+class TextDataset::Reader {
+ public:
+  Reader(Split split, Answers answers) : split_(split), kind_(answers), decider_("the options ask for") {
+    tokens_.add(kUnknown);
+  }
+
+  Examples read_training(const std::filesystem::path& path) {
+    Examples examples = read(path);
+    // The validation file's errors name the training file.
+    if (decided_at_ > 0) decider_ = "line " + std::to_string(decided_at_) + " of " + path.string() + " has";
+    tokens_.sort_by_frequency(1, examples.inputs);
+    answers_.sort_by_value(examples.targets);
+    const auto answers = answers_.strings();
+    require(answers.size() > 1, path.string(), ": the only answer is ", InQuotes(answers.front()),
+            "; there is nothing to learn");
+    return examples;
+  }
+
+  Vocabulary vocabulary() const {
+    return {tokens_.strings(), answers_.strings(), kind_ == Answers::sequence, split_, 0};
+  }
+
+  Examples read(const std::filesystem::path& path) {
+    Examples examples;
+    std::ifstream stream = open_file(path);
+    LineReader lines(stream);
+    try {
+      while (lines.next()) add(lines.line(), lines.number(), examples);
+      if (kind_ == Answers::automatic && examples.size() > 0) settle(Answers::sequence, path.string() + " has");
+    } catch (const Error& error) {
+      fail(path.string(), ":", blamed_.value_or(lines.number()), ": ", error.what());
+    }
+    require(examples.size() > 0, path.string(), ": no examples, which are lines of an input, a TAB and a target");
+    return examples;
+  }
+
+  std::int64_t unknown_tokens() const { return tokens_.missed(); }
+  std::int64_t unknown_answers() const { return answers_.missed(); }
+
+ private:
+  /// How many tokens a line has on both sides, and whether its target has only spaces.
+  struct Sizes {
+    std::size_t inputs, targets;
+    bool blank;
+  };
+  struct Misfit {
+    std::int64_t line;
+    Sizes sizes;
+  };
+
+  void add(std::string_view line, std::int64_t number, Examples& examples) {
+    if (trimmed(line).empty()) return;
+    const std::size_t wrong = first_not_utf8(line);
+    require(wrong == 0, "not UTF-8 at byte ", wrong, " of the line");
+    const auto tabs = std::ranges::count(line, '\t');
+    require(tabs > 0, "no TAB between input and target");
+    require(tabs == 1, tabs, " TABs, one stands between input and target");
+
+    const std::size_t tab = line.find('\t');
+    const auto inputs = split_text(line.substr(0, tab), split_);
+    const auto targets = split_text(line.substr(tab + 1), split_);
+    const auto label = trimmed(line.substr(tab + 1));
+    require(!inputs.empty(), "the input has no tokens");
+    require(!targets.empty(), "the target has no tokens");
+    follow_kind({inputs.size(), targets.size(), label.empty()}, number);
+
+    for (const auto token : inputs) examples.inputs.push_back(tokens_.number(token).value_or(0));
+    examples.begins.push_back(examples.inputs.size());
+    // While the kind is open there is one answer, which is the label for both kinds unless that is a space.
+    if (kind_ == Answers::token || label.empty()) {
+      for (const auto token : targets) add_answer(token, examples);
+    } else {
+      add_answer(label, examples);
+    }
+  }
+
+  void add_answer(std::string_view answer, Examples& examples) {
+    constexpr auto kUnknownNumber = static_cast<std::int32_t>(kUnknownAnswer);
+    examples.targets.push_back(answers_.number(answer).value_or(kUnknownNumber));
+  }
+
+  bool fits(const Sizes& sizes, Answers kind) const {
+    if (kind == Answers::token) return sizes.targets == sizes.inputs;
+    return split_ == Split::chars ? !sizes.blank : sizes.targets == 1;
+  }
+
+  /// Lets the line decide on the kind, if it can and that is open; throws Error when it does not fit.
+  void follow_kind(const Sizes& sizes, std::int64_t line) {
+    if (kind_ != Answers::automatic) {
+      if (!fits(sizes, kind_)) refuse(sizes);
+      return;
+    }
+    require(fits(sizes, Answers::token) || fits(sizes, Answers::sequence), "the target has ", count_of(sizes.targets),
+            " for ", sizes.inputs, " of the input; it is one label or has as many tokens as the input");
+    if (sizes.inputs > 1) {
+      decided_at_ = line;
+      settle(fits(sizes, Answers::token) ? Answers::token : Answers::sequence, "line " + std::to_string(line) + " has");
+      return;
+    }
+    if (!misfit_for_token_ && !fits(sizes, Answers::token)) misfit_for_token_ = {line, sizes};
+    if (!misfit_for_sequence_ && !fits(sizes, Answers::sequence)) misfit_for_sequence_ = {line, sizes};
+  }
+
+  /// Decides on the kind; throws Error when an earlier line does not fit.
+  void settle(Answers kind, const std::string& decider) {
+    kind_ = kind;
+    decider_ = decider;
+    const auto& misfit = kind == Answers::token ? misfit_for_token_ : misfit_for_sequence_;
+    if (!misfit) return;
+    blamed_ = misfit->line;
+    refuse(misfit->sizes);
+  }
+
+  [[noreturn]] void refuse(const Sizes& sizes) const {
+    const bool per_token = kind_ == Answers::token;
+    const std::string rule = decider_ + " one answer for " + (per_token ? "each token" : "the whole sequence");
+    if (!per_token && sizes.blank) fail("the target has only spaces; ", rule);
+    fail("the target has ", count_of(sizes.targets), " for ", sizes.inputs, " of the input; ", rule);
+  }
+
+  Split split_;
+  Answers kind_;  // automatic: still open
+  Numbering tokens_{"tokens"}, answers_{"answers"};
+  std::string decider_;  // who decided on the kind, as the beginning of a sentence
+  std::int64_t decided_at_ = 0;
+  std::optional<std::int64_t> blamed_;  // the line an error is about, unless the one being read
+  std::optional<Misfit> misfit_for_token_, misfit_for_sequence_;  // the first lines that do not fit a kind still open
+};
+
+TextDataset::TextDataset(const TextDatasetOptions& options) {
+  Reader reader(options.split, options.answers);
+  train_ = reader.read_training(options.train);
+  vocabulary_ = reader.vocabulary();
+  valid_ = reader.read(options.valid);
+  unknown_tokens_ = reader.unknown_tokens();
+  unknown_answers_ = reader.unknown_answers();
+  for (const auto* examples : {&train_, &valid_}) {
+    for (std::size_t i = 1; i < examples->begins.size(); ++i) {
+      max_length_ = std::max(max_length_, static_cast<std::int64_t>(examples->begins[i] - examples->begins[i - 1]));
+    }
+  }
+  fingerprint_ = hash();
+}
+
+std::uint64_t TextDataset::hash() const {
+  std::uint64_t state = 0;
+  const auto add = [&state](auto word) { state = hash_with(state, static_cast<std::uint64_t>(word)); };
+  const auto add_all = [&add](const auto& values) {
+    add(values.size());
+    for (const auto value : values) add(value);
+  };
+  add(vocabulary_->per_sequence());
+  add(vocabulary_->split());
+  for (const auto* strings : {&vocabulary_->tokens(), &vocabulary_->answers()}) {
+    add(strings->size());
+    for (const auto& string : *strings) add_all(string);
+  }
+  for (const auto* examples : {&train_, &valid_}) {
+    add_all(examples->begins);
+    add_all(examples->inputs);
+    add_all(examples->targets);
+  }
+  return state;
+}
+
+const std::vector<std::uint64_t>& TextDataset::order(std::uint64_t seed, std::int64_t epoch) const {
+  auto& [seed_of, epoch_of, indices] = order_;
+  if (seed_of == seed && epoch_of == epoch) return indices;
+  seed_of = seed;
+  epoch_of = epoch;
+  indices.resize(static_cast<std::size_t>(train_.size()));
+  std::iota(indices.begin(), indices.end(), std::uint64_t{0});
+  // Fisher and Yates, not std::shuffle, whose order differs between libraries.
+  SplitMix64 random = generator_at(seed, epoch);
+  for (std::size_t i = indices.size(); i > 1; --i) std::swap(indices[i - 1], indices[random() % i]);
+  return indices;
+}
+
+Example TextDataset::Examples::at(std::uint64_t index, bool per_sequence) const {
+  const auto begin = static_cast<std::ptrdiff_t>(begins[index]), end = static_cast<std::ptrdiff_t>(begins[index + 1]);
+  const auto first = per_sequence ? static_cast<std::ptrdiff_t>(index) : begin;
+  const auto last = per_sequence ? first + 1 : end;
+  return {{inputs.begin() + begin, inputs.begin() + end}, {targets.begin() + first, targets.begin() + last}};
+}
+
+std::vector<Example> TextDataset::training_examples(std::uint64_t seed, std::int64_t first, std::int64_t size) const {
+  require_range(first, size, INT64_MAX);
+  std::vector<Example> examples;
+  for (std::int64_t n = first; n < first + size; ++n) {
+    const auto& indices = order(seed, n / train_.size());
+    examples.push_back(train_.at(indices[static_cast<std::size_t>(n % train_.size())], vocabulary_->per_sequence()));
+  }
+  return examples;
+}
+
+std::vector<Example> TextDataset::evaluation_examples(std::int64_t first, std::int64_t size) const {
+  require_range(first, size, valid_.size());
+  std::vector<Example> examples;
+  for (std::int64_t n = first; n < first + size; ++n) {
+    examples.push_back(valid_.at(static_cast<std::uint64_t>(n), vocabulary_->per_sequence()));
+  }
+  return examples;
+}
+
+}  // namespace prenorm

@@ -1,0 +1,275 @@
+"""Resuming a training run gives the run that was not interrupted: resume.py TRAIN_PROGRAM"""
+
+import json
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import torch
+from safetensors.torch import load_file, save_file
+
+import app
+
+QUICK = ("--threads", 1, "--d-model", 16, "--heads", 2, "--layers", 2, "--dropout", 0.2, "--attention-dropout", 0.1,
+         "--embedding-dropout", 0.1, "--warmup-steps", 5, "--batch-size", 16, "--symbols", 6, "--max-length", 10)
+
+
+def losses(run):
+    """The lines of metrics.jsonl without what depends on the clock."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("tokens_per_second", None)
+    return lines
+
+
+class Resume(app.AppTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def train(self, *arguments, code=0):
+        result = self.run_app(*arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result
+
+    def assert_same_run(self, run, other, step):
+        """Every loss, every file of the last checkpoint and the model are equal bit for bit."""
+        self.assertEqual(losses(run), losses(other))
+        for name in ("config.json", "model.safetensors", "training.safetensors", "training.json", "vocabulary.json"):
+            ours, theirs = (folder / "checkpoints" / f"step-{step}" / name for folder in (run, other))
+            self.assertEqual(ours.read_bytes(), theirs.read_bytes(), name)
+        self.assertEqual((run / "model.safetensors").read_bytes(), (other / "model.safetensors").read_bytes())
+
+    def text_files(self):
+        draw = random.Random(1)
+        for name, size in (("train.txt", 37), ("valid.txt", 5)):
+            lines = []
+            for _ in range(size):
+                tokens = [draw.choice("abcde") for _ in range(draw.randint(2, 9))]
+                lines.append(" ".join(tokens) + "\t" + " ".join(reversed(tokens)) + "\n")
+            (self.folder / name).write_text("".join(lines))
+        return ("--train", self.folder / "train.txt", "--valid", self.folder / "valid.txt")
+
+    def test_stopped_anywhere_the_run_goes_on_to_the_same_bits(self):
+        text = ("--threads", 1, "--d-model", 16, "--heads", 2, "--layers", 1, "--dropout", 0.2, "--batch-size", 16,
+                *self.text_files())
+        for number, (settings, stops) in enumerate((
+                (QUICK, (1, 2, 9, 10, 19)),
+                ((*QUICK, "--task", "majority", "--schedule", "inverse_sqrt", "--norm", "post", "--accumulate", 3), (7,)),
+                ((*QUICK[:-2], "--max-length", 20, "--task", "brackets", "--schedule", "linear", "--precision", "bfloat16", "--clip-norm", 0), (13,)),
+                (text, (2, 3, 7)))):
+            whole = self.folder / f"whole{number}"
+            self.train(*settings, "--steps", 20, "--eval-every", 10, "--out", whole)
+            self.assertEqual(len(losses(whole)), 22)
+            for stop in stops:
+                with self.subTest(settings=settings, stop=stop):
+                    parts = self.folder / f"parts{number}-{stop}"
+                    self.train(*settings, "--steps", 20, "--eval-every", 10, "--out", parts, "--stop-after", stop)
+                    self.assertFalse((parts / "model.safetensors").exists())
+                    self.train("--resume", parts)
+                    self.assert_same_run(whole, parts, 20)
+
+    def test_in_many_parts_by_signals(self):
+        settings = (*QUICK, "--steps", 60, "--eval-every", 20)
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.train(*settings, "--out", whole)
+        arguments, stopped = (*settings, "--out", parts), 0
+        while stopped < 50:
+            number = (signal.SIGINT, signal.SIGTERM)[stopped % 2]
+            with subprocess.Popen([self.program, *map(str, arguments)], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True) as process:
+                while process.poll() is None:
+                    metrics = parts / "metrics.jsonl"
+                    if "device:" in process.stderr.readline():
+                        time.sleep(0.2 * (stopped % 6))
+                        process.send_signal(number)
+                        break
+                errors = process.stderr.read()
+                process.wait()
+            if process.returncode == 0:
+                break
+            if process.returncode != -number:  # which is when all steps were done already
+                self.assertEqual(process.returncode, 128 + number, errors)
+                self.assertRegex(errors.splitlines()[-1], rf"^interrupted after step \d+; go on with: train --resume {parts}$")
+            arguments = ("--resume", parts)
+            stopped += 1
+        self.assertGreater(stopped, 1)
+        self.assert_same_run(whole, parts, 60)
+
+    def test_the_comparison_can_fail(self):
+        """Without the moments, or with another random generator, the resumed run is another one."""
+        whole = self.folder / "whole"
+        self.train(*QUICK, "--steps", 12, "--out", whole, "--eval-every", 12)
+        for spoiled in ("nothing", "exp_avg", "exp_avg_sq", "step", "generator.cpu", "examples", "horizon"):
+            run = self.folder / spoiled
+            self.train(*QUICK, "--steps", 12, "--out", run, "--eval-every", 12, "--stop-after", 6)
+            checkpoint = run / "checkpoints" / "step-6"
+            tensors = load_file(checkpoint / "training.safetensors")
+            state = json.loads((checkpoint / "training.json").read_text())
+            for name, tensor in tensors.items():
+                if name == spoiled == "generator.cpu":
+                    tensors[name] = torch.Generator().manual_seed(5).get_state()
+                elif name.startswith(spoiled + "."):
+                    tensors[name] = torch.zeros_like(tensor)
+            if spoiled == "examples":
+                state["examples"] += 1
+            if spoiled == "horizon":
+                state["schedule_steps"] = 11
+            save_file(tensors, checkpoint / "training.safetensors")
+            (checkpoint / "training.json").write_text(json.dumps(state))
+            self.train("--resume", run, *(("--steps", 12) if spoiled == "horizon" else ()))
+            same = load_file(run / "model.safetensors")["head.weight"].equal(
+                load_file(whole / "model.safetensors")["head.weight"])
+            # A horizon of 11 moves to 12, which is what the whole run has.
+            self.assertEqual(same, spoiled in ("nothing", "horizon"), spoiled)
+
+    def test_python_reads_a_checkpoint_without_us(self):
+        run = self.folder / "run"
+        self.train(*QUICK, "--steps", 4, "--out", run)
+        checkpoint = run / "checkpoints" / "step-4"
+        model, training = load_file(checkpoint / "model.safetensors"), load_file(checkpoint / "training.safetensors")
+        state = json.loads((checkpoint / "training.json").read_text())
+        self.assertEqual((state["step"], state["examples"], state["schedule_steps"]), (4, 64, 4))
+        self.assertEqual(state["options"], json.loads((run / "run.json").read_text()))
+        self.assertEqual(state["options"]["dropout"], 0.2)
+        for name, tensor in model.items():
+            self.assertEqual(training[f"exp_avg.{name}"].shape, tensor.shape)
+            self.assertEqual(training[f"step.{name}"].item(), 4)
+        torch.Generator().set_state(training["generator.cpu"])
+        # Python's own AdamW goes on with it.
+        parameters = {name: torch.nn.Parameter(tensor) for name, tensor in model.items()}
+        optimizer = torch.optim.AdamW(parameters.values())
+        optimizer.load_state_dict({"param_groups": optimizer.state_dict()["param_groups"], "state": {
+            index: {part: training[f"{part}.{name}"] for part in ("exp_avg", "exp_avg_sq", "step")}
+            for index, name in enumerate(parameters)}})
+        sum(parameter.sum() for parameter in parameters.values()).backward()
+        optimizer.step()
+
+    def test_another_model_or_task_is_refused_with_both_values(self):
+        run = self.folder / "run"
+        self.train(*QUICK, "--steps", 6, "--stop-after", 3, "--out", run)
+        before = (run / "checkpoints" / "step-3" / "model.safetensors").read_bytes()
+        for option, value, message in (("--d-model", 32, "--d-model is 32, the checkpoint has 16"),
+                                       ("--task", "copy", "--task is copy, the checkpoint has sort"),
+                                       ("--dropout", 0.3, "--dropout is 0.3, the checkpoint has 0.2"),
+                                       ("--norm", "post", "--norm is post, the checkpoint has pre"),
+                                       ("--max-length", 12, "--max-length is 12, the checkpoint has 10"),
+                                       ("--seed", 2, "--seed is 2, the checkpoint has 1"),
+                                       ("--final-norm", "true", "--final-norm is true, the checkpoint has unset"),
+                                       ("--steps", 2, "--steps 2 is less than the 3 that the run has done"),
+                                       ("--config", "x.json", "--resume excludes --config")):
+            self.check_error(2 if option == "--config" else 1, message, "--resume", run, option, value)
+        self.check_error(1, "--attention-bias is true, the checkpoint has unset", "--resume", run, "--attention-bias")
+        self.check_error(1, "train.txt, the checkpoint has unset", "--resume", run, *self.text_files())
+        self.assertEqual((run / "checkpoints" / "step-3" / "model.safetensors").read_bytes(), before)
+        # The same values, a new number of steps, threads and the device are no other run.
+        result = self.train("--resume", run, "--d-model", 16, "--dropout", 0.20, "--steps", 8, "--device", "cpu", "--threads", 2,
+                            "--keep", 9)
+        self.assertEqual(result.stderr.splitlines()[0], "note: the schedule's horizon moves from 6 to 8 steps")
+        self.assertEqual(losses(run)[-1]["step"], 8)
+        result = self.train("--resume", run, "--steps", 9, "--lr", 0.5)
+        self.assertIn("note: --lr is 0.5, the checkpoint has 0.002\n", result.stderr)
+
+    def test_other_data_is_refused_wherever_it_is(self):
+        text, run = self.text_files(), self.folder / "run"
+        self.train(*QUICK[:12], *text, "--steps", 6, "--stop-after", 3, "--out", run)
+        moved = self.folder / "moved.txt"
+        (self.folder / "train.txt").rename(moved)
+        self.check_error(1, "no such file", "--resume", run)
+        original = moved.read_text()
+        moved.write_text(original.replace("a", "b", 1))
+        self.check_error(1, "are not the data of the checkpoint", "--resume", run, "--train", moved)
+        moved.write_bytes(original.replace("\n", "\r\n").encode())  # the same examples
+        self.train("--resume", run, "--train", moved)
+
+    def test_broken_checkpoints_are_named_and_change_nothing(self):
+        run = self.folder / "run"
+        self.train(*QUICK, "--steps", 6, "--stop-after", 3, "--out", run)
+        checkpoint = run / "checkpoints" / "step-3"
+        before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+        for name in ("training.json", "training.safetensors", "model.safetensors", "config.json"):
+            whole = (checkpoint / name).read_bytes()
+            (checkpoint / name).write_bytes(whole[:len(whole) // 2])
+            self.check_error(1, name, "--resume", run)
+            (checkpoint / name).unlink()
+            self.check_error(1, name, "--resume", run)
+            (checkpoint / name).write_bytes(whole)
+        self.check_error(1, "--stop-after 3 is not after the 3 steps", "--resume", run, "--stop-after", 3)
+        self.assertEqual({path: path.read_bytes() for path in run.rglob("*") if path.is_file()}, before)
+        for folder, message in ((self.folder / "none", "no such folder"), (self.folder, "holds no checkpoint"),
+                                (checkpoint / "config.json", "is not a folder")):
+            self.check_error(1, message, "--resume", folder)
+        away = self.folder / "away"
+        shutil.copytree(checkpoint, away)
+        self.check_error(1, "is in no run's folder: give --out", "--resume", away)
+        self.train("--resume", away, "--out", self.folder / "elsewhere")
+        self.train("--resume", run)
+        self.assertEqual((run / "model.safetensors").read_bytes(), (self.folder / "elsewhere" / "model.safetensors").read_bytes())
+
+    def test_going_back_to_an_older_checkpoint(self):
+        run, branch = self.folder / "run", self.folder / "branch"
+        self.train(*QUICK, "--steps", 12, "--eval-every", 4, "--out", run)
+        expected = losses(run)
+        self.train("--resume", run / "checkpoints" / "step-4", "--out", branch)
+        self.assertEqual(losses(branch), expected)
+        self.assert_same_run(run, branch, 12)
+        self.check_error(1, "has come to step 12; to go on after step 4 instead, take another folder", "--resume",
+                         run / "checkpoints" / "step-4", "--quiet")
+        self.assertEqual(losses(run), expected)
+
+    def test_a_run_that_is_over_only_reports(self):
+        run = self.folder / "run"
+        first = self.train(*QUICK, "--steps", 4, "--out", run).stdout
+        again = self.train("--resume", run).stdout
+        self.assertEqual(first, again)
+        longer = self.train("--resume", run, "--steps", 6, "--stop-after", 5)
+        self.assertIn("note: the schedule's horizon moves", longer.stderr)
+        self.assertFalse((run / "model.safetensors").exists())  # that of step 4
+        self.train("--resume", run)
+        self.assertTrue((run / "model.safetensors").exists())
+
+    def test_a_folder_that_holds_a_run_is_not_written_over(self):
+        run = self.folder / "run"
+        self.train(*QUICK, "--steps", 4, "--out", run)
+        self.check_error(1, "holds a run that came to step 4: resume it or take another folder", *QUICK, "--out", run)
+        for name in ("config.json", "metrics.jsonl", "vocabulary.json"):
+            other = self.folder / name.replace(".", "-")
+            other.mkdir()
+            (other / name).write_text("precious")
+            self.check_error(1, f"holds a {name} already: take another folder", *QUICK, "--out", other)
+            self.assertEqual((other / name).read_text(), "precious")
+
+    def test_a_configuration_file_and_the_effective_one(self):
+        config = self.folder / "config.json"
+        config.write_text(json.dumps({"task": "copy", "d-model": 16, "heads": 2, "layers": 1, "steps": 4,
+                                      "attention-bias": True, "embedding-norm": False, "lr": 1e-3}))
+        run, again = self.folder / "run", self.folder / "again"
+        self.train("--config", config, "--threads", 1, "--heads", 4, "--out", run)
+        effective = json.loads((run / "run.json").read_text())
+        self.assertEqual({name: effective[name] for name in ("task", "d-model", "heads", "lr", "steps", "eval-every")},
+                         {"task": "copy", "d-model": 16, "heads": 4, "lr": 0.001, "steps": 4, "eval-every": 1})
+        self.assertEqual((effective["attention-bias"], "embedding-norm" in effective), (True, False))
+        self.train("--config", run / "run.json", "--out", again)
+        self.assertEqual(json.loads((again / "run.json").read_text()), effective)
+        self.assertEqual(losses(run), losses(again))
+        for text, message in (("{", "is not a JSON object of options"), ("[]", "is not a JSON object of options"),
+                              ('{"d_model": 16}', 'there is no option "d_model"'), ('{"out": "x"}', 'no option "out"'),
+                              ('{"resume": "x"}', 'no option "resume"'), ('{"steps": 0}', "--steps"),
+                              ('{"steps": "many"}', "many"), ('{"seed": 1e20}', "--seed"),
+                              ('{"lr": ' + "[" * 100000 + "]" * 100000 + "}", "JSON nested more than 100 deep"), ('{"steps": [1]}', "steps is [1]"),
+                              ('{"norm": "middle"}', '"middle" is not one of pre|post'),
+                              ('{"attention-bias": 1}', "attention-bias is 1, not true or false"),
+                              ('{"heads": 5, "d-model": 16}', "not divisible")):
+            config.write_text(text)
+            self.check_error(1, message, "--config", config)
+        self.check_error(1, "no such file", "--config", self.folder / "none.json")
+
+
+if __name__ == "__main__":
+    app.main(Resume)
