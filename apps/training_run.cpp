@@ -323,7 +323,8 @@ class Run {
     if (!options_.script.empty()) std::printf("TorchScript: %s\n", options_.script.c_str());
     if (folder_) {
       std::printf("model: %s (config.json, model.safetensors)\n", folder_->path().c_str());
-      if (state_.best->score.accuracy > score.accuracy && fs::exists(folder_->checkpoint(state_.best->step))) {
+      if (state_.best && state_.best->score.accuracy > score.accuracy &&
+          fs::exists(folder_->checkpoint(state_.best->step))) {
         std::printf("best: %.2f %% after step %lld, %s\n", 100 * state_.best->score.accuracy,
                     static_cast<long long>(state_.best->step), folder_->checkpoint(state_.best->step).c_str());
       }

@@ -43,6 +43,7 @@ class Crash(app.AppTest):
                     self.assertIsNone(process.poll())
                 time.sleep(draw.uniform(0.05, 0.3))
                 while kills % 3 == 0 and not (run / "checkpoints" / f"step-{newest + 1}").exists():
+                    self.assertIsNone(process.poll())
                     time.sleep(0.001)
                 while kills % 10 != 9 and not list((run / "checkpoints").glob("*.tmp*")):
                     self.assertIsNone(process.poll())
@@ -82,7 +83,8 @@ class Crash(app.AppTest):
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
         self.assertRegex(result.stderr, "cannot (write|replace|sync|open)")
-        self.assertEqual({path: path.read_bytes() for path in (run / "checkpoints").rglob("*") if path.is_file()}, before)
+        self.assertEqual({path: path.read_bytes() for path in (run / "checkpoints").rglob("*") if path.is_file()},
+                         before)
         self.assertEqual(self.run_app("--resume", run).returncode, 0)
 
     def test_a_limit_on_file_sizes(self):
@@ -93,7 +95,8 @@ class Crash(app.AppTest):
     def test_a_full_disk(self):
         disk = self.folder / "disk"
         disk.mkdir()
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], capture_output=True).returncode != 0:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk],
+                          capture_output=True).returncode != 0:
             self.skipTest("mounting is not allowed here")
         self.addCleanup(subprocess.run, ["umount", disk], check=True)
         filler = disk / "filler"
@@ -123,8 +126,10 @@ class Crash(app.AppTest):
 
     def test_two_runs_in_one_folder(self):
         run = self.folder / "run"
-        with self.start(*self.data, "--d-model", 16, "--heads", 2, "--steps", 1000000, "--eval-every", 100, "--out", run) as process:
+        with self.start(*self.data, "--d-model", 16, "--heads", 2, "--steps", 1000000, "--eval-every", 100, "--out",
+                        run) as process:
             while not (run / "checkpoints" / "step-100").exists():
+                self.assertIsNone(process.poll())
                 time.sleep(0.05)
             self.check_error(1, "is in use by another run", "--resume", run)
             process.terminate()
@@ -145,14 +150,16 @@ class Crash(app.AppTest):
                     process.wait()
                     self.assertEqual(process.returncode, 128 + number)
                     if kept:
-                        step = re.fullmatch(rf"interrupted after step (\d+); go on with: train --resume {out[1]}", last)[1]
+                        step = re.fullmatch(rf"interrupted after step (\d+); go on with: train --resume {out[1]}",
+                                            last)[1]
                         self.assertTrue((out[1] / "checkpoints" / f"step-{step}" / "training.json").exists())
                     else:
                         self.assertIn("; nothing was kept (--out FOLDER keeps a run)", last)
 
     def test_the_second_ctrl_c_ends_it_at_once(self):
         """While a huge checkpoint is being written, or a long step computed."""
-        slow = (*self.data, "--d-model", 512, "--layers", 6, "--steps", 1000000, "--eval-every", 1, "--out", self.folder / "run")
+        slow = (*self.data, "--d-model", 512, "--layers", 6, "--steps", 1000000, "--eval-every", 1, "--out",
+                self.folder / "run")
         with self.start(*slow) as process:
             while not process.stderr.readline().startswith("device:"):
                 pass
@@ -174,7 +181,8 @@ class Crash(app.AppTest):
         result = self.run_app("--resume", run, "--lr", 1e30)
         self.assertEqual(result.returncode, 1)
         message = result.stderr.splitlines()[-1]
-        step = int(re.match(r"train: (?:the loss|the norm of the gradient) is (?:nan|inf) at step (\d+): lower --lr", message)[1])
+        step = int(re.match(r"train: (?:the loss|the norm of the gradient) is (?:nan|inf) at step (\d+): lower --lr",
+                            message)[1])
         last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
         self.assertEqual(last["step"], step)
         self.assertTrue(last["loss"] is None or last["gradient_norm"] is None)
@@ -194,8 +202,10 @@ class Crash(app.AppTest):
             began = time.monotonic()
             result = self.run_app(*arguments, "--threads", 1)
             with self.subTest(arguments=arguments):
-                self.assertEqual((result.returncode, result.stdout, len(result.stderr.splitlines())), (1, "", 1), result.stderr)
-                self.assertRegex(result.stderr, rf"training takes about [\d.e+]+ GB .*this machine has [\d.]+ GB: lower .*{flags}")
+                self.assertEqual((result.returncode, result.stdout, len(result.stderr.splitlines())), (1, "", 1),
+                                 result.stderr)
+                self.assertRegex(result.stderr,
+                                 rf"training takes about [\d.e+]+ GB .*this machine has [\d.]+ GB: lower .*{flags}")
                 self.assertLess(time.monotonic() - began, 10)
 
     def test_one_allocation_that_fails(self):
@@ -207,11 +217,13 @@ class Crash(app.AppTest):
             resource.prlimit(process.pid, resource.RLIMIT_AS, (used, used))
             error = process.stderr.read().splitlines()[-1]
         self.assertEqual(process.returncode, 1)
-        self.assertRegex(error, r"^train: out of memory.* training takes about [\d.]+ GB: lower --batch-size \(2048\), --max-length \(16\)")
+        self.assertRegex(error,
+                         r"^train: out of memory.* training takes about [\d.]+ GB: lower --batch-size \(2048\), --max-length \(16\)")
 
     def test_the_estimate_is_near_what_a_run_takes(self):
         (self.folder / "long.txt").write_text("".join(" ".join("ab" * 32) + "\t" + label + "\n" for label in "xy"))
-        long = ("--train", self.folder / "long.txt", "--valid", self.folder / "long.txt", "--threads", 1, "--steps", 3, "--verbose")
+        long = ("--train", self.folder / "long.txt", "--valid", self.folder / "long.txt", "--threads", 1, "--steps", 3,
+                "--verbose")
 
         def memory(*arguments):
             with self.start(*long, *arguments) as process:
@@ -240,13 +252,15 @@ class Crash(app.AppTest):
         with open("/dev/full", "w") as full:
             result = subprocess.run([self.program, *map(str, self.data), "--steps", "2", "--quiet"], stdout=full,
                                     stderr=subprocess.PIPE, text=True)
-        self.assertEqual((result.returncode, result.stderr), (1, "train: cannot write to stdout: No space left on device\n"))
+        self.assertEqual((result.returncode, result.stderr), (1,
+                                                              "train: cannot write to stdout: No space left on device\n"))
 
     def test_weights_that_are_no_numbers(self):
         run = self.folder / "run"
         result = self.run_app(*self.data, "--lr", 1e39, "--warmup-steps", 0, "--eval-every", 1, "--out", run)
         self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr.splitlines()[-1], r"^train: a weight or the evaluation is no longer finite after step 1: lower --lr \(1e\+39\)")
+        self.assertRegex(result.stderr.splitlines()[-1],
+                         r"^train: a weight or the evaluation is no longer finite after step 1: lower --lr \(1e\+39\)")
         self.assertEqual(list((run / "checkpoints").iterdir()), [])
 
 

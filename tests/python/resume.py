@@ -61,8 +61,10 @@ class Resume(app.AppTest):
                 *self.text_files())
         for number, (settings, stops) in enumerate((
                 (QUICK, (1, 2, 9, 10, 19)),
-                ((*QUICK, "--task", "majority", "--schedule", "inverse_sqrt", "--norm", "post", "--accumulate", 3), (7,)),
-                ((*QUICK[:-2], "--max-length", 20, "--task", "brackets", "--schedule", "linear", "--precision", "bfloat16", "--clip-norm", 0), (13,)),
+                ((*QUICK, "--task", "majority", "--schedule", "inverse_sqrt", "--norm", "post", "--accumulate", 3),
+                 (7,)),
+                ((*QUICK[:-2], "--max-length", 20, "--task", "brackets", "--schedule", "linear", "--precision",
+                  "bfloat16", "--clip-norm", 0), (13,)),
                 (text, (2, 3, 7)))):
             whole = self.folder / f"whole{number}"
             self.train(*settings, "--steps", 20, "--eval-every", 10, "--out", whole)
@@ -96,7 +98,8 @@ class Resume(app.AppTest):
                 break
             if process.returncode != -number:  # which is when all steps were done already
                 self.assertEqual(process.returncode, 128 + number, errors)
-                self.assertRegex(errors.splitlines()[-1], rf"^interrupted after step \d+; go on with: train --resume {parts}$")
+                self.assertRegex(errors.splitlines()[-1],
+                                 rf"^interrupted after step \d+; go on with: train --resume {parts}$")
             arguments = ("--resume", parts)
             stopped += 1
         self.assertGreater(stopped, 1)
@@ -169,7 +172,8 @@ class Resume(app.AppTest):
         self.check_error(1, "train.txt, the checkpoint has unset", "--resume", run, *self.text_files())
         self.assertEqual((run / "checkpoints" / "step-3" / "model.safetensors").read_bytes(), before)
         # The same values, a new number of steps, threads and the device are no other run.
-        result = self.train("--resume", run, "--d-model", 16, "--dropout", 0.20, "--steps", 8, "--device", "cpu", "--threads", 2,
+        result = self.train("--resume", run, "--d-model", 16, "--dropout", 0.20, "--steps", 8, "--device", "cpu",
+                            "--threads", 2,
                             "--keep", 9)
         self.assertEqual(result.stderr.splitlines()[0], "note: the schedule's horizon moves from 6 to 8 steps")
         self.assertEqual(losses(run)[-1]["step"], 8)
@@ -210,7 +214,8 @@ class Resume(app.AppTest):
         self.check_error(1, "is in no run's folder: give --out", "--resume", away)
         self.train("--resume", away, "--out", self.folder / "elsewhere")
         self.train("--resume", run)
-        self.assertEqual((run / "model.safetensors").read_bytes(), (self.folder / "elsewhere" / "model.safetensors").read_bytes())
+        self.assertEqual((run / "model.safetensors").read_bytes(),
+                         (self.folder / "elsewhere" / "model.safetensors").read_bytes())
 
     def test_going_back_to_an_older_checkpoint(self):
         run, branch = self.folder / "run", self.folder / "branch"
@@ -262,7 +267,8 @@ class Resume(app.AppTest):
                               ('{"d_model": 16}', 'there is no option "d_model"'), ('{"out": "x"}', 'no option "out"'),
                               ('{"resume": "x"}', 'no option "resume"'), ('{"steps": 0}', "--steps"),
                               ('{"steps": "many"}', "many"), ('{"seed": 1e20}', "--seed"),
-                              ('{"lr": ' + "[" * 100000 + "]" * 100000 + "}", "JSON nested more than 100 deep"), ('{"steps": [1]}', "steps is [1]"),
+                              ('{"lr": ' + "[" * 100000 + "]" * 100000 + "}",
+                               "JSON nested more than 100 deep"), ('{"steps": [1]}', "steps is [1]"),
                               ('{"norm": "middle"}', '"middle" is not one of pre|post'),
                               ('{"attention-bias": 1}', "attention-bias is 1, not true or false"),
                               ('{"heads": 5, "d-model": 16}', "not divisible")):

@@ -48,18 +48,21 @@ class Text(app.AppTest):
 
         def line():
             words = [draw.choice(list(tags)) for _ in range(draw.randint(2, 8))]
-            answers = [tags[word] if i == 0 or words[i - 1] != "not" or word == "not" else {"A": "B", "B": "A"}[tags[word]]
+            answers = [tags[word] if i == 0 or words[i - 1] != "not" or word == "not" else {"A": "B",
+                                                                                            "B": "A"}[tags[word]]
                        for i, word in enumerate(words)]
             return " ".join(words) + "\t" + " ".join(answers) + "\n"
 
         result = self.train("".join(line() for _ in range(800)), "".join(line() for _ in range(200)), "--steps", 300)
         self.assertRegex(result.stdout, r"valid.txt: (100|9\d)[.\d]* % of 200 unseen sequences exact")
-        self.assertRegex(result.stderr, r"train.txt: 800 examples of up to 8 tokens, 6 different ones, 3 answers, one for each token")
+        self.assertRegex(result.stderr,
+                         r"train.txt: 800 examples of up to 8 tokens, 6 different ones, 3 answers, one for each token")
         answers = self.predict(self.run_folder, input="not big not small\nred blue\n").stdout
         self.assertEqual(answers, "N B N A\nA B\n")
 
     def test_characters_and_a_label(self):
-        lines = [(f"{a}{b}é{c}", "früh" if a < c else "spät am Abend") for a in "abcdef" for b in "xyz" for c in "ghaijk" if a != c]
+        lines = [(f"{a}{b}é{c}",
+                  "früh" if a < c else "spät am Abend") for a in "abcdef" for b in "xyz" for c in "ghaijk" if a != c]
         text = "".join(f"{word}\t{label}\n" for word, label in lines)
         self.train(text, text, "--chars", "--answers", "sequence", "--steps", 250)
         vocabulary = json.loads((self.run_folder / "vocabulary.json").read_text())
@@ -110,8 +113,10 @@ class Text(app.AppTest):
             self.assertFalse(self.run_folder.exists())
         train = self.write("train.txt", good)
         for arguments, message in ((("--train", train), "--train goes with --valid"),
-                                   (("--valid", train), "--valid goes with --train"), (("--chars",), "--chars goes with --train"),
-                                   (("--train", train, "--valid", train, "--task", "copy"), "--task does not go with --train"),
+                                   (("--valid", train), "--valid goes with --train"), (("--chars",),
+                                                                                       "--chars goes with --train"),
+                                   (("--train", train, "--valid", train, "--task", "copy"),
+                                    "--task does not go with --train"),
                                    (("--train", train, "--valid", self.folder), "is a folder"),
                                    (("--train", self.folder / "none", "--valid", train), "no such file"),
                                    (("--train", train, "--valid", train, "--max-positions", 1),
@@ -129,8 +134,10 @@ class Text(app.AppTest):
         bad = self.predict(self.run_folder, self.write("bad.txt", b"a\tx\na\t\xff\n"), code=1)
         self.assertRegex(bad.stderr, r"bad.txt:2: not UTF-8 at byte 1")
         with open("/dev/full", "w") as full:
-            result = subprocess.run([PREDICT, self.run_folder], input="a b\n", stdout=full, stderr=subprocess.PIPE, text=True)
-        self.assertEqual((result.returncode, result.stderr), (1, "predict: cannot write to stdout: No space left on device\n"))
+            result = subprocess.run([PREDICT, self.run_folder], input="a b\n", stdout=full, stderr=subprocess.PIPE,
+                                    text=True)
+        self.assertEqual((result.returncode, result.stderr), (1,
+                                                              "predict: cannot write to stdout: No space left on device\n"))
         for arguments, code, message in (((), 2, "model"), ((self.folder / "none",), 1, "no such folder"),
                                          ((self.folder,), 1, "holds no checkpoint"),
                                          ((self.run_folder, self.folder / "none"), 1, "no such file"),
@@ -145,7 +152,8 @@ class Text(app.AppTest):
         vocabulary.write_text(text[:len(text) // 2])
         self.assertIn("vocabulary.json", self.predict(self.run_folder, code=1, input="").stderr)
         vocabulary.write_text(text.replace('"b"', '"b", "c"'))
-        self.assertIn("vocabulary.json is not that of the model", self.predict(self.run_folder, code=1, input="").stderr)
+        self.assertIn("vocabulary.json is not that of the model", self.predict(self.run_folder, code=1,
+                                                                               input="").stderr)
 
     def test_a_task_is_answered_and_a_run_that_is_not_over_too(self):
         train = self.run_app("--task", "brackets", *SMALL, "--steps", 4, "--stop-after", 2, "--out", self.run_folder)
@@ -153,13 +161,15 @@ class Text(app.AppTest):
         result = self.predict(self.run_folder, input="( [ ] )\n")
         self.assertIn(result.stdout, ("0\n", "1\n"))
         self.assertRegex(result.stderr, "^note: the run in .* is not over; this is .*checkpoints/step-2\n$")
-        self.assertEqual(self.predict(self.run_folder / "checkpoints" / "step-2", input="( [ ] )\n").stdout, result.stdout)
+        self.assertEqual(self.predict(self.run_folder / "checkpoints" / "step-2", input="( [ ] )\n").stdout,
+                         result.stdout)
         unknown = self.predict(self.run_folder, input="( x )\n", code=1)
         self.assertIn('stdin:1: the token "x" is not in the vocabulary', unknown.stderr)
 
     def test_who_asks_line_by_line_is_answered_line_by_line(self):
         self.train("a b\tx\nb a\ty\n", "a b\tx\n", "--steps", 4)
-        with subprocess.Popen([PREDICT, self.run_folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen([PREDICT, self.run_folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True) as process:
             for _ in range(3):
                 process.stdin.write("a b\n")
                 process.stdin.flush()
@@ -174,8 +184,9 @@ class Text(app.AppTest):
                  for image, label in zip(digits.data, digits.target)]
         train = self.write("train.txt", "".join(line for number, line in enumerate(lines) if number % 5))
         valid = self.write("valid.txt", "".join(lines[::5]))
-        result = self.run_app("--train", train, "--valid", valid, "--d-model", 32, "--heads", 4, "--layers", 3, "--dropout", 0.1,
-                              "--embedding-dropout", 0.3, "--weight-decay", 0.1, "--steps", 4000, "--target", 90)
+        result = self.run_app("--train", train, "--valid", valid, "--threads", 1, "--d-model", 32, "--heads", 4,
+                              "--layers", 3,
+                              "--dropout", 0.1, "--embedding-dropout", 0.3, "--weight-decay", 0.1, "--steps", 4000, "--target", 90)
         self.assertGreaterEqual(float(re.search(r"([\d.]+) % of 360 unseen", result.stdout)[1]), 90)
 
 

@@ -25,11 +25,15 @@ def without_rates(log):
 class Train(app.AppTest):
     def test_wrong_command_lines_exit_2(self):
         for arguments, message in ((("--bogus",), "--bogus"), (("--task", "add"), '"add" is not one of copy|reverse'),
-                                   (("--steps", 0), "0"), (("--steps", "many"), "many is not a whole number of 64 bits"),
-                                   (("--steps", 0), "0 is not a positive number"), (("--steps", "1e3"), "1e3 is not a whole number"),
+                                   (("--steps", 0), "0"), (("--steps", "many"),
+                                                           "many is not a whole number of 64 bits"),
+                                   (("--steps", 0), "0 is not a positive number"), (("--steps", "1e3"),
+                                                                                    "1e3 is not a whole number"),
                                    (("--seed", 2**64), "18446744073709551616 is not a whole number from 0 of 64 bits"),
-                                   (("--lr", -1), "-1 is not a positive number"), (("--lr", "nan"), "nan is not a finite number"),
-                                   (("--norm-eps", "1e400"), "1e400 is not a finite number"), (("--clip-norm", -1), "-1 is negative"),
+                                   (("--lr", -1), "-1 is not a positive number"), (("--lr", "nan"),
+                                                                                   "nan is not a finite number"),
+                                   (("--norm-eps", "1e400"), "1e400 is not a finite number"), (("--clip-norm", -1),
+                                                                                               "-1 is negative"),
                                    (("--out", ""), "an empty path"), (("--resume", ""), "an empty path"),
                                    (("--batch-size", 10**30), "is not a whole number of 64 bits"),
                                    (("--device", "gpu"), "gpu is not auto, cpu, cuda or cuda:N"),
@@ -114,7 +118,8 @@ class Train(app.AppTest):
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertRegex(result.stdout, rf"^{task}: [\d.]+ % of 10,000 unseen sequences exact \(chance: ")
                 self.assertEqual(sorted(path.name for path in out.iterdir()),
-                                 ["checkpoints", "config.json", "example.safetensors", "metrics.jsonl", "model.safetensors",
+                                 ["checkpoints", "config.json", "example.safetensors", "metrics.jsonl",
+                                  "model.safetensors",
                                   "run.json", "vocabulary.json"])
                 config = json.loads((out / "config.json").read_text())
                 self.assertEqual((config["model_type"], config["d_model"], config["num_heads"]), ("prenorm", 16, 2))
@@ -123,7 +128,8 @@ class Train(app.AppTest):
     def test_a_diverging_run_stops_with_the_step(self):
         result = self.run_app("--lr", 1e6, "--steps", 60, "--threads", 1)
         self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr.splitlines()[-1], r"^train: the (loss|norm of the gradient) is (nan|inf) at step \d+: lower --lr")
+        self.assertRegex(result.stderr.splitlines()[-1],
+                         r"^train: the (loss|norm of the gradient) is (nan|inf) at step \d+: lower --lr")
 
     def test_quiet_and_verbose(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +141,8 @@ class Train(app.AppTest):
                 self.assertEqual(result.stdout, quiet.stdout.replace("/a", f"/{name}"))
                 self.assertEqual(len(re.findall("^evaluation after step", result.stderr, re.M)), 9)
             self.assertEqual(len(re.findall(r"^checkpoint: .*/checkpoints/step-\d+$", verbose.stderr, re.M)), 10)
-            self.assertRegex(verbose.stderr, r"(?m)^memory: about [\d.]+ GB beside LibTorch's own, [\d.]+ GB available$")
+            self.assertRegex(verbose.stderr,
+                             r"(?m)^memory: about [\d.]+ GB beside LibTorch's own, [\d.]+ GB available$")
             self.assertNotRegex(verbose.stderr, r"[\r\x1b]")
             self.assertNotIn("checkpoint: ", usual.stderr)
 
@@ -165,7 +172,8 @@ class Train(app.AppTest):
         self.assertEqual(without_rates(runs[0].stderr), without_rates(runs[1].stderr))
 
     def test_the_documented_runs_learn(self):
-        for arguments, least in (((), 99.5), (("--task", "reverse"), 99.0), (("--task", "copy", "--norm", "post"), 99.0),
+        for arguments, least in (((), 99.5), (("--task", "reverse"), 99.0), (("--task", "copy", "--norm", "post"),
+                                                                             99.0),
                                  (("--task", "histogram"), 98.0), (("--task", "majority", "--steps", 500), 99.0)):
             with self.subTest(arguments=arguments):
                 result = self.run_app("--threads", 1, *arguments)
