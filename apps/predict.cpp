@@ -117,8 +117,7 @@ void predict_lines(Predictor& predictor, std::istream& stream, const std::string
 int main(int argc, char** argv) {
   CLI::App app(
       "Answers lines of text with a model that `train --out` kept: a line of answers on stdout for each line. Lines "
-      "may "
-      "hold the right answers after a TAB; how many were exact then stands on stderr.",
+      "may hold the right answers after a TAB; how many were exact then stands on stderr.",
       "predict");
   app.option_defaults()->always_capture_default();
   fs::path folder, file;

@@ -33,6 +33,13 @@ EncoderModel model(Position position = Position::sinusoidal) {
                                           .num_classes = 5}));
 }
 
+/// Of a model that learns the copy task.
+ModelConfig copy_config() {
+  auto config = model()->config;
+  config.vocab_size = config.num_classes = 10;
+  return config;
+}
+
 const Tensor kIds = torch::tensor({{1, 2, 3, 4, 5, 6}, {6, 0, 1, 0, 0, 0}, {8, 0, 0, 0, 0, 0}});
 
 std::vector<AttentionMask> masks() {
@@ -92,10 +99,7 @@ TEST_CASE("a model moves to CUDA and back with its positions") {
 TEST_CASE("training steps on CUDA lower the loss") {
   REQUIRE_CUDA
   torch::manual_seed(3);
-  auto config = model()->config;
-  config.num_classes = 10;
-  config.vocab_size = 10;
-  EncoderModel trained(config);
+  EncoderModel trained(copy_config());
   trained->to(torch::kCUDA);
   prenorm::Trainer trainer(trained, {});
   const prenorm::Task task({.kind = prenorm::TaskKind::copy});
@@ -128,8 +132,7 @@ TEST_CASE("a checkpoint goes from CUDA to the CPU and back") {
   REQUIRE_CUDA
   const auto folder = std::filesystem::temp_directory_path() / "prenorm_cuda_checkpoint";
   const prenorm::Task task({.kind = prenorm::TaskKind::copy});
-  auto config = model(Position::sinusoidal)->config;
-  config.vocab_size = config.num_classes = 10;
+  auto config = copy_config();
   const auto batch = prenorm::collate(task.training_examples(1, 0, 32), false);
   for (const auto& [from, to] : {std::pair(torch::kCUDA, torch::kCPU), std::pair(torch::kCPU, torch::kCUDA)}) {
     EncoderModel original(config), other(config);
@@ -151,8 +154,7 @@ TEST_CASE("a run that is resumed on CUDA draws the same dropout") {
   REQUIRE_CUDA
   const auto folder = std::filesystem::temp_directory_path() / "prenorm_cuda_checkpoint";
   const prenorm::Task task({.kind = prenorm::TaskKind::copy});
-  auto config = model(Position::sinusoidal)->config;
-  config.vocab_size = config.num_classes = 10;
+  auto config = copy_config();
   config.dropout = 0.3;
   const auto batch = prenorm::collate(task.training_examples(1, 0, 32), false);
   EncoderModel original(config);
@@ -169,9 +171,7 @@ TEST_CASE("a run that is resumed on CUDA draws the same dropout") {
 TEST_CASE("bfloat16 trains on CUDA") {
   REQUIRE_CUDA
   const prenorm::Task task({.kind = prenorm::TaskKind::copy});
-  auto config = model(Position::sinusoidal)->config;
-  config.vocab_size = config.num_classes = 10;
-  EncoderModel trained(config);
+  EncoderModel trained(copy_config());
   trained->to(torch::kCUDA);
   prenorm::TrainingOptions options;
   options.precision = prenorm::Precision::bfloat16;

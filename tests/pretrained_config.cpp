@@ -116,4 +116,5 @@ TEST_CASE("what the numbers cannot follow is refused by name") {
   CHECK(error("{}") == "model_type is missing");
   CHECK(error("[1]") == "the configuration is not a JSON object");
   CHECK(error("{").starts_with("not valid JSON at byte"));
+  CHECK(error(R"({"hidden_size": 1e999})") == "not valid JSON: a number is out of range");
 }

@@ -155,14 +155,7 @@ std::string ModelConfig::to_json() const {
 }
 
 ModelConfig ModelConfig::from_json(std::string_view text) {
-  Json json;
-  try {
-    json = Json::parse(text, refuse_deep<Json>);
-  } catch (const Json::parse_error& error) {
-    fail("not valid JSON at byte ", error.byte);
-  } catch (const Json::exception& error) {
-    fail("not valid JSON: ", error.what());
-  }
+  const Json json = parse_json<Json>(text);
   require(json.is_object(), "the configuration is not a JSON object");
   require(json.contains("model_type"), "model_type is missing");
   require(json["model_type"] == "prenorm", "model_type is ", json["model_type"], ", not \"prenorm\"");
@@ -185,12 +178,7 @@ ModelConfig ModelConfig::from_json(std::string_view text) {
 }
 
 ModelConfig ModelConfig::load(const std::filesystem::path& path) {
-  const std::string text = read_file(path);
-  try {
-    return from_json(text);
-  } catch (const Error& error) {
-    fail(path.string(), ": ", error.what());
-  }
+  return parse_file(path, from_json);
 }
 
 void ModelConfig::save(const std::filesystem::path& path) const {

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "prenorm/error.h"
-#include "prenorm/file.h"
 #include "prenorm/json.h"
 
 namespace prenorm {
@@ -247,12 +246,7 @@ const std::vector<std::pair<std::string, Family>>& enum_names() {
 }
 
 PretrainedConfig PretrainedConfig::from_json(std::string_view text) {
-  Json json;
-  try {
-    json = Json::parse(text, refuse_deep<Json>);
-  } catch (const Json::parse_error& error) {
-    fail("not valid JSON at byte ", error.byte);
-  }
+  const Json json = parse_json<Json>(text);
   require(json.is_object(), "the configuration is not a JSON object");
   Fields fields(json);
   const std::string type = fields.text("model_type", "");
@@ -270,12 +264,7 @@ PretrainedConfig PretrainedConfig::from_json(std::string_view text) {
 }
 
 PretrainedConfig PretrainedConfig::load(const std::filesystem::path& path) {
-  const std::string text = read_file(path);
-  try {
-    return from_json(text);
-  } catch (const Error& error) {
-    fail(path.string(), ": ", error.what());
-  }
+  return parse_file(path, from_json);
 }
 
 }  // namespace prenorm

@@ -88,18 +88,8 @@ std::optional<std::int64_t> unknown_id(const Json& json) {
   return value.get<std::int64_t>();
 }
 
-Json parsed(const std::string& text) {
-  try {
-    return Json::parse(text, refuse_deep<Json>);
-  } catch (const Json::parse_error& error) {
-    fail("not valid JSON at byte ", error.byte);
-  } catch (const Json::exception&) {
-    fail("not valid JSON: a number is out of range");
-  }
-}
-
 Vocabulary from_json(const std::string& text) {
-  const Json json = parsed(text);
+  const Json json = parse_json<Json>(text);
   require(json.is_object(), "the vocabulary is not a JSON object");
   for (const char* key : kKeys) require(json.contains(key), key, " is missing");
   require(json["version"] == kVersion, "version is ", shown(json["version"]), "; this program reads version ",
@@ -190,12 +180,7 @@ void Vocabulary::save(const std::filesystem::path& path) const {
 }
 
 Vocabulary Vocabulary::load(const std::filesystem::path& path) {
-  const std::string text = read_file(path);
-  try {
-    return from_json(text);
-  } catch (const Error& error) {
-    fail(path.string(), ": ", error.what());
-  }
+  return parse_file(path, from_json);
 }
 
 }  // namespace prenorm
