@@ -1,13 +1,11 @@
 #include "option_file.h"
 
-#include <nlohmann/json.hpp>
-
 #include "prenorm/error.h"
 #include "prenorm/json.h"
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using prenorm::Json;
 
 std::string name_of(const CLI::Option& option) {
   return option.get_lnames().empty() ? "" : option.get_lnames().front();

@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/prenorm")
 
 install(DIRECTORY modules/prenorm DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h"
-        PATTERN "tensor_file" EXCLUDE)
+        PATTERN "tensor_file" EXCLUDE PATTERN "json.h" EXCLUDE)
 # What this room shows; its parsers are its own.
 install(FILES modules/prenorm/tensor_file/tensor_file.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/prenorm/tensor_file")
 configure_package_config_file(cmake/prenormConfig.cmake.in prenormConfig.cmake INSTALL_DESTINATION "${package_dir}")

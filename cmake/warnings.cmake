@@ -2,8 +2,6 @@
 add_library(prenorm_warnings INTERFACE)
 if(NOT MSVC)
   target_compile_options(prenorm_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow)
-  # As static libraries ours may end in somebody's shared one; one flag for all, since they share a precompiled header.
-  target_compile_options(prenorm_warnings INTERFACE -fPIC)
   # Error messages and assertions carry __FILE__: keep the paths of the build machine out of the library.
   target_compile_options(prenorm_warnings INTERFACE "-ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}/=")
   if(TORCH_INSTALL_PREFIX)

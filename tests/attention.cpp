@@ -2,6 +2,8 @@
 
 #include "support.h"
 
+namespace attention_test {
+
 using prenorm::attention;
 using prenorm::AttentionMask;
 using prenorm::MultiHeadAttention;
@@ -143,3 +145,5 @@ TEST_CASE("attention refuses what does not fit") {
           attention(q, torch::zeros({1, 2, 3, 5}), q);
         }) == "q [1, 2, 3, 4], k [1, 2, 3, 5] and v [1, 2, 3, 4] do not fit together");
 }
+
+}  // namespace attention_test

@@ -3,6 +3,8 @@
 #include "prenorm/attention.h"
 #include "support.h"
 
+namespace attention_mask_test {
+
 using prenorm::attention;
 using prenorm::AttentionMask;
 using torch::Tensor;
@@ -185,3 +187,5 @@ TEST_CASE("a mask knows the real tokens and zeroes what lies past them") {
   CHECK(same(AttentionMask::lengths({1, 3}).zero_past_lengths(torch::ones({2, 3, 2})),
              real.unsqueeze(-1).expand({2, 3, 2}).to(torch::kFloat)));
 }
+
+}  // namespace attention_mask_test

@@ -2,6 +2,8 @@
 
 #include "support.h"
 
+namespace batch_test {
+
 using prenorm::collate;
 using prenorm::Example;
 using prenorm::kIgnored;
@@ -21,3 +23,5 @@ TEST_CASE("sequences with one answer have one target each") {
   CHECK(same(batch.ids, torch::tensor({{1, 2}, {3, 0}})));
   CHECK(same(batch.targets, torch::tensor({1, 0})));
 }
+
+}  // namespace batch_test

@@ -3,10 +3,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "folder.h"
 #include "prenorm/file.h"
 #include "prenorm/tensor_file/tensor_file.h"
 #include "prenorm/training/task.h"
 #include "support.h"
+
+namespace checkpoint_test {
 
 namespace fs = std::filesystem;
 using prenorm::EncoderModel;
@@ -28,14 +31,6 @@ const prenorm::ModelConfig kConfig{.vocab_size = 10,
                                    .num_classes = 10};
 
 /// A folder of its own for each test, removed with it.
-struct Folder {
-  Folder() : path(fs::temp_directory_path() / ("prenorm_checkpoint" + std::to_string(::getpid()))) {
-    fs::remove_all(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
-
 double step(Trainer& trainer) {
   return trainer.step(prenorm::collate(kCopy.training_examples(1, 16 * trainer.steps_done(), 16), false)).loss;
 }
@@ -70,6 +65,7 @@ std::vector<Tensor> everything(const Trainer& trainer) {
 
 TEST_CASE("a loaded checkpoint goes on bit for bit, dropout included, and only the whole of it does") {
   const Folder folder;
+  const fs::path saved = folder.path / "saved";
   torch::manual_seed(1);
   Trainer original(EncoderModel(kConfig), {});
   for (int i = 0; i < 5; ++i) step(original);
@@ -80,7 +76,7 @@ TEST_CASE("a loaded checkpoint goes on bit for bit, dropout included, and only t
                        .last = {{5, {2.5, 0.25, 0.5}}},
                        .best = {{3, {0.1, 0.75, 0.8}}},
                        .options = R"({"task":"copy"})"};
-  save_checkpoint(folder.path, original, state, kCopy.vocabulary());
+  save_checkpoint(saved, original, state, kCopy.vocabulary());
   std::vector<double> losses;
   for (int i = 0; i < 5; ++i) losses.push_back(step(original));
   const auto expected = everything(original);
@@ -88,7 +84,7 @@ TEST_CASE("a loaded checkpoint goes on bit for bit, dropout included, and only t
   torch::manual_seed(2);
   Trainer other(EncoderModel(kConfig), {});
   step(other);
-  const RunState loaded = load_checkpoint(folder.path, other);
+  const RunState loaded = load_checkpoint(saved, other);
   CHECK(loaded.step == 5);
   CHECK(loaded.examples == 80);
   CHECK(loaded.schedule_steps == 1000);
@@ -102,7 +98,7 @@ TEST_CASE("a loaded checkpoint goes on bit for bit, dropout included, and only t
 
   // Each part alone makes a difference: the moments, the random generator, the step of the schedule.
   const auto differs = [&](const auto& forget) {
-    load_checkpoint(folder.path, other);
+    load_checkpoint(saved, other);
     forget();
     for (int i = 0; i < 5; ++i) step(other);
     return !same(other.model()->parameters()[0].detach(), expected[0]);
@@ -116,14 +112,15 @@ TEST_CASE("a loaded checkpoint goes on bit for bit, dropout included, and only t
 
 TEST_CASE("a checkpoint has the files and names that it documents") {
   const Folder folder;
+  const fs::path saved = folder.path / "saved";
   Trainer trainer(EncoderModel(kConfig), {});
   step(trainer);
-  save_checkpoint(folder.path, trainer, {.step = 1}, kCopy.vocabulary());
+  save_checkpoint(saved, trainer, {.step = 1}, kCopy.vocabulary());
   std::set<std::string> files;
-  for (const auto& entry : fs::directory_iterator(folder.path)) files.insert(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(saved)) files.insert(entry.path().filename().string());
   CHECK(files == std::set<std::string>{"config.json", "model.safetensors", "training.json", "training.safetensors",
                                        "vocabulary.json"});
-  const auto file = prenorm::TensorFile::open(folder.path / "training.safetensors");
+  const auto file = prenorm::TensorFile::open(saved / "training.safetensors");
   CHECK(file.find("exp_avg.head.weight")->shape == std::vector<int64_t>{10, 16});
   CHECK(file.find("exp_avg_sq.embeddings.token.weight") != nullptr);
   CHECK(file.find("step.head.bias")->shape.empty());
@@ -133,22 +130,23 @@ TEST_CASE("a checkpoint has the files and names that it documents") {
 
 TEST_CASE("what does not fit or is broken is named, and nothing changes") {
   const Folder folder;
+  const fs::path saved = folder.path / "saved";
   torch::manual_seed(1);
   Trainer trainer(EncoderModel(kConfig), {});
   step(trainer);
-  save_checkpoint(folder.path, trainer, {.step = 1}, kCopy.vocabulary());
+  save_checkpoint(saved, trainer, {.step = 1}, kCopy.vocabulary());
   step(trainer);
   const auto before = everything(trainer);
   const auto check = [&](const std::string& expected) {
-    const auto message = problem(folder.path, trainer);
+    const auto message = problem(saved, trainer);
     INFO(message);
     CHECK(message.find(expected) != std::string::npos);
     CHECK(message.find('\n') == std::string::npos);
-    CHECK(message.find(folder.path.string()) != std::string::npos);
+    CHECK(message.find(saved.string()) != std::string::npos);
     CHECK(std::ranges::equal(everything(trainer), before, same));
   };
   const auto spoil = [&](const char* name, const auto& change, const std::string& expected) {
-    const fs::path file = folder.path / name;
+    const fs::path file = saved / name;
     const std::string bytes = prenorm::read_file(file);
     write(file, change(bytes));
     check(expected);
@@ -171,56 +169,60 @@ TEST_CASE("what does not fit or is broken is named, and nothing changes") {
   spoil("training.safetensors", replace("exp_avg.head.bias", "exp_avg.haed.bias"), "exp_avg.head.bias is missing");
   spoil("config.json", replace("\"dropout\": 0.3", "\"dropout\": 0.2"), "dropout is 0.2, here it is 0.3");
   for (const char* name : {"training.json", "training.safetensors", "model.safetensors", "config.json"}) {
-    fs::rename(folder.path / name, folder.path / "away");
+    fs::rename(saved / name, saved / "away");
     check(name);
-    fs::rename(folder.path / "away", folder.path / name);
+    fs::rename(saved / "away", saved / name);
   }
   // The generator's state is the last thing that can be wrong.
-  auto tensors = prenorm::read_file(folder.path / "training.safetensors");
-  const auto info = *prenorm::TensorFile::open(folder.path / "training.safetensors").find("generator.cpu");
+  auto tensors = prenorm::read_file(saved / "training.safetensors");
+  const auto info = *prenorm::TensorFile::open(saved / "training.safetensors").find("generator.cpu");
   std::fill(tensors.begin() + static_cast<int64_t>(info.begin), tensors.begin() + static_cast<int64_t>(info.end),
             '\xff');
-  write(folder.path / "training.safetensors", tensors);
-  CHECK_FALSE(problem(folder.path, trainer).empty());
+  write(saved / "training.safetensors", tensors);
+  CHECK_FALSE(problem(saved, trainer).empty());
   CHECK(std::ranges::equal(everything(trainer), before, same));
 }
 
 TEST_CASE("numbers that are none are not saved, and the old checkpoint stays") {
   const Folder folder;
+  const fs::path saved = folder.path / "saved";
   Trainer trainer(EncoderModel(kConfig), {});
   step(trainer);
-  save_checkpoint(folder.path, trainer, {.step = 1}, kCopy.vocabulary());
-  const auto old = prenorm::read_file(folder.path / "model.safetensors");
+  save_checkpoint(saved, trainer, {.step = 1}, kCopy.vocabulary());
+  const auto old = prenorm::read_file(saved / "model.safetensors");
   step(trainer);
   const auto refused = [&](const Tensor& tensor, float value, const std::string& name) {
     const Tensor kept = tensor.clone();
     const torch::NoGradGuard no_grad;
     tensor.flatten()[0] = value;
-    CHECK(error_of([&] { save_checkpoint(folder.path, trainer, {.step = 2}, kCopy.vocabulary()); }) ==
+    CHECK(error_of([&] { save_checkpoint(saved, trainer, {.step = 2}, kCopy.vocabulary()); }) ==
           name + " is no longer finite after step 2; no checkpoint is written of that");
     tensor.copy_(kept);
   };
   refused(trainer.model()->head->weight.detach(), NAN, "head.weight");
   refused(trainer.model()->head->bias.detach(), INFINITY, "head.bias");
   refused(trainer.optimizer().state()[1].second, INFINITY, "exp_avg_sq.embeddings.token.weight");
-  CHECK(prenorm::read_file(folder.path / "model.safetensors") == old);
-  CHECK(prenorm::read_run_state(folder.path).step == 1);
+  CHECK(prenorm::read_file(saved / "model.safetensors") == old);
+  CHECK(prenorm::read_run_state(saved).step == 1);
 }
 
 TEST_CASE("a checkpoint takes the place of a checkpoint, however its folder is called, and of nothing else") {
   const Folder folder;
+  const fs::path saved = folder.path / "saved";
   Trainer trainer(EncoderModel(kConfig), {});
-  for (const fs::path& path : {folder.path, folder.path / "", folder.path / "."}) {
-    const auto step = path == folder.path ? 1 : prenorm::read_run_state(folder.path).step + 1;
+  for (const fs::path& path : {saved, saved / "", saved / "."}) {
+    const auto step = path == saved ? 1 : prenorm::read_run_state(saved).step + 1;
     save_checkpoint(path, trainer, {.step = step}, kCopy.vocabulary());
-    CHECK(prenorm::read_run_state(folder.path).step == step);
+    CHECK(prenorm::read_run_state(saved).step == step);
   }
   for (const char* name : {"file", "folder"}) {
-    const fs::path path = folder.path / name;
+    const fs::path path = saved / name;
     if (name == std::string("folder")) fs::create_directory(path);
     write(name == std::string("folder") ? path / "precious" : path, "mine");
     CHECK(message_of<prenorm::Error>([&] { save_checkpoint(path, trainer, {}, kCopy.vocabulary()); }) ==
           path.string() + " holds something that is no checkpoint");
   }
-  CHECK(prenorm::read_file(folder.path / "folder" / "precious") == "mine");
+  CHECK(prenorm::read_file(saved / "folder" / "precious") == "mine");
 }
+
+}  // namespace checkpoint_test

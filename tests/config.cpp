@@ -6,6 +6,8 @@
 #include "prenorm/error.h"
 #include "throws.h"
 
+namespace config_test {
+
 using prenorm::Error;
 using prenorm::ModelConfig;
 
@@ -101,3 +103,5 @@ TEST_CASE("a configuration file is written whole or not at all") {
   CHECK_THROWS_AS(ModelConfig::load(folder), Error);
   std::filesystem::remove_all(folder);
 }
+
+}  // namespace config_test

@@ -7,6 +7,8 @@
 #include "prenorm/weights/weights.h"
 #include "support.h"
 
+namespace cuda_test {
+
 using prenorm::AttentionMask;
 using prenorm::EncoderModel;
 using prenorm::Head;
@@ -180,3 +182,5 @@ TEST_CASE("bfloat16 trains on CUDA") {
     CHECK(trainer.step(prenorm::collate(task.training_examples(1, 32 * step, 32), false)).finite());
   }
 }
+
+}  // namespace cuda_test

@@ -2,6 +2,8 @@
 
 #include "support.h"
 
+namespace embeddings_test {
+
 using prenorm::Embeddings;
 using prenorm::EmbeddingsOptions;
 using prenorm::Position;
@@ -65,3 +67,5 @@ TEST_CASE("embeddings refuse ids that they do not have") {
         }) == "segment ids are [2, 2], token ids [2, 3]");
   CHECK(error_of([&] { segmented(kIds, kIds); }) == "segment ids hold 4, allowed are 0 to 1");
 }
+
+}  // namespace embeddings_test

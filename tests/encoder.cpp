@@ -4,6 +4,8 @@
 
 #include "support.h"
 
+namespace encoder_test {
+
 using prenorm::AttentionMask;
 using prenorm::Encoder;
 using prenorm::EncoderLayer;
@@ -238,3 +240,5 @@ TEST_CASE("a mask may be used again, with another batch, type or length") {
   CHECK(torch::allclose(encoder(x.to(torch::kDouble), ready), expected.to(torch::kDouble), 0.0, 1e-5));
   CHECK(encoder(torch::zeros({0, T, D}, torch::kDouble), causal).sizes() == torch::IntArrayRef({0, T, D}));
 }
+
+}  // namespace encoder_test

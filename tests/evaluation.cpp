@@ -3,6 +3,8 @@
 #include "prenorm/training/task.h"
 #include "support.h"
 
+namespace evaluation_test {
+
 using prenorm::EncoderModel;
 using prenorm::Example;
 using prenorm::Head;
@@ -95,3 +97,5 @@ TEST_CASE("an evaluation can be interrupted and repeated") {
 TEST_CASE("chance is the best constant answer") {
   CHECK(prenorm::chance(Given({{{0}, {1}}, {{0}, {2}}, {{0}, {2}}, {{0, 0}, {2, 2}}}, false)) == 0.5);
 }
+
+}  // namespace evaluation_test

@@ -2,6 +2,8 @@
 
 #include "support.h"
 
+namespace feed_forward_test {
+
 using prenorm::Activation;
 using prenorm::FeedForward;
 using prenorm::FeedForwardOptions;
@@ -47,3 +49,5 @@ TEST_CASE("a feed-forward block refuses bad options") {
         "d_ff is -3, not a positive number or 0 (4 d_model)");
   CHECK(error_of([] { FeedForward(FeedForwardOptions(4).dropout(-0.1)); }) == "dropout is -0.1, not in [0, 1)");
 }
+
+}  // namespace feed_forward_test

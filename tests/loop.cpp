@@ -3,6 +3,8 @@
 #include "prenorm/training/task.h"
 #include "support.h"
 
+namespace loop_test {
+
 using prenorm::EncoderModel;
 using prenorm::LoopEvents;
 using prenorm::LoopOptions;
@@ -125,3 +127,5 @@ TEST_CASE("a step that went wrong is told, ends the run and asks for no checkpoi
   CHECK(told.outcome == Outcome::diverged);
   CHECK(told.state.examples == 0);
 }
+
+}  // namespace loop_test

@@ -3,6 +3,8 @@
 #include "prenorm/parameter_count.h"
 #include "support.h"
 
+namespace memory_test {
+
 using prenorm::ModelConfig;
 using prenorm::training_memory;
 
@@ -39,3 +41,5 @@ TEST_CASE("this machine has some memory, but no petabyte") {
   CHECK(*bytes > 1e8);
   CHECK(*bytes < 1e15);
 }
+
+}  // namespace memory_test

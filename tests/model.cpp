@@ -5,6 +5,8 @@
 
 #include "support.h"
 
+namespace model_test {
+
 using prenorm::AttentionMask;
 using prenorm::EncoderModel;
 using prenorm::Head;
@@ -187,3 +189,5 @@ TEST_CASE("inference builds no graph and holds its memory") {
   CHECK(before > 0);
 #endif
 }
+
+}  // namespace model_test

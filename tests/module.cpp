@@ -3,6 +3,8 @@
 #include "prenorm/model.h"
 #include "support.h"
 
+namespace module_test {
+
 using prenorm::EncoderModel;
 using prenorm::EncoderModelImpl;
 using prenorm::Head;
@@ -119,3 +121,5 @@ TEST_CASE("a clone has the values that its original uses, even those of a reassi
   original->head->weight = torch::ones({12, 12});
   CHECK(same(copy_of(original)->head->weight, torch::ones({12, 12})));
 }
+
+}  // namespace module_test

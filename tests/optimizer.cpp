@@ -2,6 +2,8 @@
 
 #include "support.h"
 
+namespace optimizer_test {
+
 using prenorm::AdamW;
 using prenorm::learning_rate;
 using prenorm::Schedule;
@@ -105,3 +107,5 @@ TEST_CASE("the state is named as Python's, and an optimizer that gets it goes on
   CHECK(same(with.detach(), ours.detach()));
   CHECK_FALSE(same(without.detach(), ours.detach()));
 }
+
+}  // namespace optimizer_test

@@ -3,6 +3,8 @@
 #include "prenorm/model.h"
 #include "support.h"
 
+namespace parameter_count_test {
+
 using prenorm::count_parameters;
 using prenorm::EncoderModel;
 using prenorm::Head;
@@ -47,3 +49,5 @@ TEST_CASE("frozen parameters and buffers are told apart, and shared tensors coun
   CHECK(of(*torch::nn::BatchNorm1d(5), "").buffers == 11);
   CHECK(of(*torch::nn::BatchNorm1d(5), "").total() == 10);
 }
+
+}  // namespace parameter_count_test

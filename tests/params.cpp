@@ -11,6 +11,8 @@
 #include "prenorm/params/report.h"
 #include "throws.h"
 
+namespace params_test {
+
 using prenorm::Error;
 using prenorm::ModelConfig;
 using namespace prenorm::params;
@@ -206,3 +208,5 @@ TEST_CASE("every family is in the list once, in alphabetical order") {
   CHECK(all.size() == 30);
   for (std::size_t i = 1; i < all.size(); ++i) CHECK(all[i - 1].first < all[i].first);
 }
+
+}  // namespace params_test

@@ -2,6 +2,8 @@
 
 #include "support.h"
 
+namespace positional_encoding_test {
+
 using prenorm::Position;
 using prenorm::PositionalEncoding;
 using prenorm::PositionalEncodingOptions;
@@ -50,3 +52,5 @@ TEST_CASE("no positions add nothing; bad options and inputs are refused") {
   CHECK(error_of([] { PositionalEncoding(PositionalEncodingOptions(4, Position::learned).max_positions(0)); }) ==
         "max_positions is 0, not a positive number");
 }
+
+}  // namespace positional_encoding_test

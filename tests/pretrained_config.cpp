@@ -4,6 +4,8 @@
 #include "prenorm/error.h"
 #include "throws.h"
 
+namespace pretrained_config_test {
+
 using namespace prenorm;
 
 namespace {
@@ -118,3 +120,5 @@ TEST_CASE("what the numbers cannot follow is refused by name") {
   CHECK(error("{").starts_with("not valid JSON at byte"));
   CHECK(error(R"({"hidden_size": 1e999})") == "not valid JSON: a number is out of range");
 }
+
+}  // namespace pretrained_config_test

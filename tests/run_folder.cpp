@@ -4,10 +4,13 @@
 #include <fstream>
 #include <set>
 
+#include "folder.h"
 #include "prenorm/error.h"
 #include "prenorm/file.h"
 #include "prenorm/training/task.h"
 #include "support.h"
+
+namespace run_folder_test {
 
 namespace fs = std::filesystem;
 using prenorm::Error;
@@ -19,12 +22,6 @@ using prenorm::Trainer;
 namespace {
 
 const prenorm::Task kCopy({.kind = prenorm::TaskKind::copy, .max_length = 8});
-
-struct Folder {
-  Folder() : path(fs::temp_directory_path() / ("prenorm_run" + std::to_string(::getpid()))) { fs::remove_all(path); }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
 
 Trainer trainer() {
   return {prenorm::EncoderModel(prenorm::ModelConfig{.vocab_size = 10,
@@ -140,3 +137,5 @@ TEST_CASE("where there is no checkpoint, that is said") {
   CHECK(message_of<Error>([&] { find_checkpoint(folder.path / "none"); }) ==
         "no such folder: " + (folder.path / "none").string());
 }
+
+}  // namespace run_folder_test

@@ -1,9 +1,9 @@
 #include <torch/script.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "folder.h"
 #include "prenorm/error.h"
 #include "prenorm/file.h"
 #include "prenorm/model.h"
@@ -11,20 +11,14 @@
 #include "prenorm/tensor_file/tensor_file.h"
 #include "support.h"
 
+namespace script_test {
+
 namespace {
 
 using namespace prenorm;
 namespace fs = std::filesystem;
 
 /// A folder of its own, gone at the end.
-struct Folder {
-  Folder() : path(fs::temp_directory_path() / ("prenorm_script_" + std::to_string(::getpid()))) {
-    fs::create_directories(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
-
 const ModelConfig kConfig{.vocab_size = 7,
                           .d_model = 8,
                           .num_heads = 2,
@@ -202,3 +196,5 @@ TEST_CASE("a file that cannot be written and a module without a form leave the o
   CHECK_THROWS_AS(export_torchscript(FeedForward(FeedForwardOptions(8)), folder.path / "missing" / "model.ts"), Error);
   CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
 }
+
+}  // namespace script_test

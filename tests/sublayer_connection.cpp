@@ -3,6 +3,8 @@
 #include "prenorm/feed_forward.h"
 #include "support.h"
 
+namespace sublayer_connection_test {
+
 using prenorm::NormPlacement;
 using prenorm::SubLayerConnection;
 using prenorm::SubLayerConnectionOptions;
@@ -75,3 +77,5 @@ TEST_CASE("a wrapper refuses bad options and a sub-layer that changes the shape"
   CHECK(error_of([&] { pre(kOneHot, [](const Tensor& x) { return x.sum(-1, true); }); }) ==
         "the sub-layer returned [1, 1, 1] for an input of [1, 1, 4]");
 }
+
+}  // namespace sublayer_connection_test

@@ -9,6 +9,8 @@
 #include "prenorm/error.h"
 #include "throws.h"
 
+namespace task_test {
+
 using prenorm::Example;
 using prenorm::Task;
 using prenorm::TaskKind;
@@ -229,3 +231,5 @@ TEST_CASE("brackets that cannot be set are refused") {
   CHECK(error({.symbols = 2, .min_length = 34, .max_length = 34, .max_depth = 2}).empty());
   CHECK(error({.symbols = 1000000, .min_length = 2, .max_length = 2}).empty());
 }
+
+}  // namespace task_test

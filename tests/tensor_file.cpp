@@ -2,17 +2,19 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <fstream>
 #include <random>
 
 #include "catch.h"
+#include "folder.h"
 #include "prenorm/error.h"
 #include "prenorm/file.h"
 #include "prenorm/tensor_file/zip.h"
 #include "throws.h"
+
+namespace tensor_file_test {
 
 namespace fs = std::filesystem;
 using namespace prenorm;
@@ -21,18 +23,6 @@ using namespace std::string_literals;
 namespace {
 
 /// A folder of its own for each test case, removed at its end.
-struct Folder {
-  Folder() { fs::remove_all(path), fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-
-  fs::path write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path / name, std::ios::binary) << bytes;
-    return path / name;
-  }
-
-  const fs::path path = fs::temp_directory_path() / ("prenorm_tensor_file_" + std::to_string(::getpid()));
-};
-
 template <typename Number>
 std::string bytes_of(std::initializer_list<Number> numbers) {
   return {reinterpret_cast<const char*>(numbers.begin()), numbers.size() * sizeof(Number)};
@@ -484,3 +474,5 @@ TEST_CASE("a damaged file gives an Error and nothing else") {
   CHECK(opened > 100);
   CHECK(refused > 1000);
 }
+
+}  // namespace tensor_file_test

@@ -9,8 +9,11 @@
 #include <thread>
 
 #include "catch.h"
+#include "folder.h"
 #include "prenorm/error.h"
 #include "throws.h"
+
+namespace text_dataset_test {
 
 using prenorm::Answers;
 using prenorm::Error;
@@ -28,35 +31,32 @@ using Texts = std::vector<std::string>;
 using namespace std::string_literals;
 
 /// A folder for train.txt and valid.txt while a test runs.
-struct Folder {
-  Folder() {
-    std::filesystem::remove_all(path);
-    std::filesystem::create_directories(path);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  const std::filesystem::path path = std::filesystem::temp_directory_path() / "prenorm_text_dataset_test";
-  const TextDatasetOptions options{.train = path / "train.txt", .valid = path / "valid.txt"};
-};
+TextDatasetOptions options_in(const Folder& folder) {
+  return {.train = folder.path / "train.txt", .valid = folder.path / "valid.txt"};
+}
 
-TextDataset dataset(const std::string& train, const std::string& valid, Split split = Split::spaces,
-                    Answers answers = Answers::automatic) {
-  const Folder folder;
-  auto options = folder.options;
-  std::ofstream(options.train, std::ios::binary) << train;
-  std::ofstream(options.valid, std::ios::binary) << valid;
+TextDataset dataset(const Folder& folder, const std::string& train, const std::string& valid, Split split,
+                    Answers answers) {
+  auto options = options_in(folder);
+  folder.write("train.txt", train);
+  folder.write("valid.txt", valid);
   options.split = split;
   options.answers = answers;
   return TextDataset(options);
 }
 
+TextDataset dataset(const std::string& train, const std::string& valid, Split split = Split::spaces,
+                    Answers answers = Answers::automatic) {
+  return dataset(Folder(), train, valid, split, answers);
+}
+
 /// The error, without the folder's name.
 std::string error(const std::string& train, const std::string& valid, Split split = Split::spaces,
                   Answers answers = Answers::automatic) {
-  std::string message = message_of<Error>([&] { dataset(train, valid, split, answers); });
-  const std::string folder = Folder().path.string() + "/";
-  for (auto at = message.find(folder); at != std::string::npos; at = message.find(folder)) {
-    message.erase(at, folder.size());
-  }
+  const Folder folder;
+  std::string message = message_of<Error>([&] { dataset(folder, train, valid, split, answers); });
+  const std::string name = folder.path.string() + "/";
+  for (auto at = message.find(name); at != std::string::npos; at = message.find(name)) message.erase(at, name.size());
   return message;
 }
 
@@ -268,7 +268,7 @@ TEST_CASE("every line that is wrong is named") {
 
 TEST_CASE("a file that cannot be read is named, a pipe can") {
   const Folder folder;
-  const auto& options = folder.options;
+  const auto options = options_in(folder);
   const auto error = [&] { return message_of<Error>([&] { TextDataset data(options); }); };
   CHECK(error() == "no such file: \"" + options.train.string() + "\"");
   std::ofstream(options.train) << "a\tx\nb\ty\n";
@@ -379,3 +379,5 @@ TEST_CASE("examples that are not there are refused") {
   CHECK_THROWS_AS(data.training_examples(0, 0, -1), Error);
   CHECK_THROWS_AS(data.training_examples(0, INT64_MAX, 1), Error);
 }
+
+}  // namespace text_dataset_test

@@ -3,6 +3,8 @@
 #include "prenorm/training/task.h"
 #include "support.h"
 
+namespace trainer_test {
+
 using prenorm::EncoderModel;
 using prenorm::Head;
 using prenorm::ModelConfig;
@@ -153,3 +155,5 @@ TEST_CASE("a model without a head is not trained") {
   headless.head = Head::none;
   CHECK(error_of([&] { Trainer(EncoderModel(headless), {}); }) == "a model without a head has no answers to train on");
 }
+
+}  // namespace trainer_test

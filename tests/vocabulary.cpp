@@ -7,6 +7,8 @@
 #include "prenorm/file.h"
 #include "throws.h"
 
+namespace vocabulary_test {
+
 using prenorm::Error;
 using prenorm::first_not_utf8;
 using prenorm::split_text;
@@ -187,3 +189,5 @@ TEST_CASE("a vocabulary file that is wrong is refused by the name of what is wro
   CHECK(load_error(kValid, "[1]") == "the vocabulary is not a JSON object");
   CHECK(load_error(kValid, "") == "not valid JSON at byte 1");
 }
+
+}  // namespace vocabulary_test

@@ -1,14 +1,15 @@
 #include "prenorm/weights/weights.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 
+#include "folder.h"
 #include "prenorm/error.h"
 #include "prenorm/model.h"
 #include "prenorm/tensor_file/tensor_file.h"
 #include "support.h"
+
+namespace weights_test {
 
 namespace fs = std::filesystem;
 using namespace prenorm;
@@ -16,16 +17,6 @@ using namespace prenorm;
 namespace {
 
 /// A folder of this test's own.
-struct Folder {
-  Folder() : path(fs::temp_directory_path() / ("prenorm_weights_" + std::to_string(::getpid()))) {
-    fs::remove_all(path);
-    fs::create_directories(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path operator/(const char* name) const { return path / name; }
-  fs::path path;
-};
-
 ModelConfig config(std::int64_t d_model = 8) {
   return {.vocab_size = 11,
           .d_model = d_model,
@@ -87,11 +78,11 @@ TEST_CASE("weights come back from either kind of file, into a module that trains
   const Folder folder;
   const auto original = model(1);
   for (const char* name : {"model.safetensors", "model.pt", "model.bin"}) {
-    save_weights(*original, folder / name);
+    save_weights(*original, folder.path / name);
     auto other = model(2);
     other->encoder->layers[0]->named_parameters()["mha.in_proj.weight"].set_requires_grad(false);
     const auto before = other->head->weight;
-    const auto report = load_weights(*other, folder / name);
+    const auto report = load_weights(*other, folder.path / name);
     CHECK((report.missing.empty() && report.unexpected.empty()));
     CHECK(same_state(state_of(*other), state_of(*original)));
     CHECK(other->head->weight.is_same(before));
@@ -104,13 +95,13 @@ TEST_CASE("weights come back from either kind of file, into a module that trains
     optimizer.step();
     CHECK_FALSE(same(other->head->weight, original->head->weight));
   }
-  CHECK(holds(error_of([&] { save_weights(*original, folder / "model.txt"); }),
+  CHECK(holds(error_of([&] { save_weights(*original, folder.path / "model.txt"); }),
               "weights are written as .safetensors, .pt, .pth or .bin, not as \".txt\""));
 }
 
 TEST_CASE("what does not fit is listed in one line, and the module stays as it was") {
   const Folder folder;
-  const auto path = folder / "model.safetensors";
+  const auto path = folder.path / "model.safetensors";
   auto target = model(1);
   const State before = state_of(*target);
 
@@ -145,20 +136,20 @@ TEST_CASE("what does not fit is listed in one line, and the module stays as it w
 
   write(path, {{"weight", torch::ones({2})}});
   CHECK(holds(load_error(*target, path, {.strict = false}), "missing keys: \"embeddings.token.weight\""));
-  CHECK_THROWS_AS(load_weights(*target, folder / "none.pt"), Error);
+  CHECK_THROWS_AS(load_weights(*target, folder.path / "none.pt"), Error);
 
   for (const char* name : {"cut.safetensors", "cut.pt"}) {
-    save_weights(*model(2), folder / name);
-    fs::resize_file(folder / name, fs::file_size(folder / name) / 2);
+    save_weights(*model(2), folder.path / name);
+    fs::resize_file(folder.path / name, fs::file_size(folder.path / name) / 2);
     const State kept = state_of(*target);
-    CHECK(holds(message_of<Error>([&] { load_weights(*target, folder / name); }), name));
+    CHECK(holds(message_of<Error>([&] { load_weights(*target, folder.path / name); }), name));
     CHECK(same_state(state_of(*target), kept));
   }
 }
 
 TEST_CASE("wrappers, old names, prefixes and rename rules") {
   const Folder folder;
-  const auto path = folder / "model.safetensors";
+  const auto path = folder.path / "model.safetensors";
   const auto original = model(1);
   const auto loads = [&](const std::function<std::string(std::string)>& name, const LoadOptions& options = {}) {
     State renamed = state_of(*original);
@@ -218,7 +209,7 @@ TEST_CASE("wrappers, old names, prefixes and rename rules") {
 
 TEST_CASE("floating types convert unless the caller forbids it") {
   const Folder folder;
-  const auto path = folder / "model.safetensors";
+  const auto path = folder.path / "model.safetensors";
   auto original = model(1);
   original->to(torch::kHalf);
   save_weights(*original, path);
@@ -251,8 +242,8 @@ TEST_CASE("buffers, scalars and empty tensors") {
   norm->running_mean.fill_(2.0);
   norm->num_batches_tracked.fill_(7);
   for (const char* name : {"norm.safetensors", "norm.pt"}) {
-    save_weights(*norm, folder / name);
-    load_weights(*other, folder / name);
+    save_weights(*norm, folder.path / name);
+    load_weights(*other, folder.path / name);
     CHECK(same(other->running_mean, norm->running_mean));
     CHECK(other->num_batches_tracked.item<std::int64_t>() == 7);
     other = torch::nn::BatchNorm1d(3);
@@ -273,13 +264,13 @@ TEST_CASE("a tied parameter is stored once and loaded once") {
   auto untied_config = config();
   untied_config.num_classes = untied_config.vocab_size;
   for (const char* name : {"tied.safetensors", "tied.pt"}) {
-    save_weights(*original, folder / name);
+    save_weights(*original, folder.path / name);
     auto other = tied(2);
-    load_weights(*other, folder / name);
+    load_weights(*other, folder.path / name);
     CHECK(same(other->head->weight, original->embeddings->token->weight));
     CHECK(other->head->weight.is_same(other->embeddings->token->weight));
     EncoderModel untied(untied_config);
-    load_weights(*untied, folder / name);
+    load_weights(*untied, folder.path / name);
     CHECK(same(untied->head->weight, original->head->weight));
     CHECK(same(untied->embeddings->token->weight, original->head->weight));
   }
@@ -287,18 +278,18 @@ TEST_CASE("a tied parameter is stored once and loaded once") {
   State without = state_of(*original), twice = without;
   std::erase_if(without, [](const auto& entry) { return entry.first == "head.weight"; });
   std::erase_if(twice, [](const auto& entry) { return entry.first == "head.weight"; });
-  write(folder / "without.safetensors", without);
+  write(folder.path / "without.safetensors", without);
   auto other = tied(2);
-  load_weights(*other, folder / "without.safetensors");
+  load_weights(*other, folder.path / "without.safetensors");
   CHECK(same(other->head->weight, original->head->weight));
 
   twice.emplace_back("head.weight", original->head->weight.detach().clone());
-  write(folder / "twice.safetensors", twice);
-  load_weights(*other, folder / "twice.safetensors");
+  write(folder.path / "twice.safetensors", twice);
+  load_weights(*other, folder.path / "twice.safetensors");
   twice.back().second[10][7] += 1;
-  write(folder / "twice.safetensors", twice);
+  write(folder.path / "twice.safetensors", twice);
   const State before = state_of(*other);
-  CHECK(holds(load_error(*other, folder / "twice.safetensors"),
+  CHECK(holds(load_error(*other, folder.path / "twice.safetensors"),
               "\"embeddings.token.weight\" and \"head.weight\" are one tensor in the module but differ in the file"));
   CHECK(same_state(state_of(*other), before));
 }
@@ -319,30 +310,30 @@ TEST_CASE("layouts name and shape tensors, both ways") {
   for (const auto& layout :
        {Layout{}, course_layout(), torch_layout(), bert_layout(), distilbert_layout(), gpt2_layout()}) {
     for (const char* name : {"model.safetensors", "model.pt"}) {
-      save_weights(*original, folder / name, layout);
+      save_weights(*original, folder.path / name, layout);
       auto other = model(2);
-      load_weights(*other, folder / name, {.layout = layout});
+      load_weights(*other, folder.path / name, {.layout = layout});
       CHECK(same_state(state_of(*other), state));
       auto twice = model(3);
       twice->to(torch::kDouble);
-      load_weights(*twice, folder / name, {.layout = layout});
+      load_weights(*twice, folder.path / name, {.layout = layout});
       CHECK(same(twice->embeddings->token->weight, original->embeddings->token->weight.to(torch::kDouble)));
       CHECK(same(twice->parameters()[2], original->parameters()[2].to(torch::kDouble)));
     }
   }
-  save_weights(*original, folder / "gpt2.safetensors", gpt2_layout());
-  const auto file = TensorFile::open(folder / "gpt2.safetensors");
+  save_weights(*original, folder.path / "gpt2.safetensors", gpt2_layout());
+  const auto file = TensorFile::open(folder.path / "gpt2.safetensors");
   CHECK(file.find("h.0.attn.c_attn.weight")->shape == std::vector<std::int64_t>{8, 24});
   CHECK(file.find("h.0.mlp.c_proj.weight")->shape == std::vector<std::int64_t>{32, 8});
 
   auto target = model(2);
-  save_weights(*original, folder / "course.safetensors", course_layout());
-  CHECK(holds(load_error(*target, folder / "course.safetensors"),
+  save_weights(*original, folder.path / "course.safetensors", course_layout());
+  CHECK(holds(load_error(*target, folder.path / "course.safetensors"),
               "missing keys: \"encoder.layers.0.mha.in_proj.weight\""));
   State without = state;
   for (auto& [key, tensor] : without) key = file_keys(course_layout(), key).names.front();
-  write(folder / "part.safetensors", without);
-  CHECK(holds(load_error(*target, folder / "part.safetensors", {.layout = course_layout()}),
+  write(folder.path / "part.safetensors", without);
+  CHECK(holds(load_error(*target, folder.path / "part.safetensors", {.layout = course_layout()}),
               "missing keys: \"encoder.layers.0.mha.w_k.weight\", \"encoder.layers.0.mha.w_v.weight\""));
 }
 
@@ -355,16 +346,18 @@ TEST_CASE("LibTorch's own encoder gives its weights, and takes them") {
   Encoder ours(EncoderOptions(
       EncoderLayerOptions(8, 2).d_ff(12).dropout(0.0).norm_placement(NormPlacement::post).attention_bias(true), 2));
   for (const char* name : {"encoder.safetensors", "encoder.pt"}) {
-    save_weights(*theirs, folder / name);
-    load_weights(*ours, folder / name, {.layout = torch_layout()});
+    save_weights(*theirs, folder.path / name);
+    load_weights(*ours, folder.path / name, {.layout = torch_layout()});
     const auto x = torch::randn({3, 5, 8});
     const auto expected = theirs(x.transpose(0, 1)).transpose(0, 1);
     CHECK(close(ours(x), expected));
-    save_weights(*ours, folder / name, torch_layout());
+    save_weights(*ours, folder.path / name, torch_layout());
     for (auto& parameter : theirs->parameters()) parameter.data().zero_();
-    load_weights(*theirs, folder / name);
+    load_weights(*theirs, folder.path / name);
     CHECK(same(theirs(x.transpose(0, 1)).transpose(0, 1), expected));
   }
-  torch::save(theirs, (folder / "archive.pt").string());
-  load_weights(*ours, folder / "archive.pt", {.layout = torch_layout()});
+  torch::save(theirs, (folder.path / "archive.pt").string());
+  load_weights(*ours, folder.path / "archive.pt", {.layout = torch_layout()});
 }
+
+}  // namespace weights_test

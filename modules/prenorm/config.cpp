@@ -1,7 +1,6 @@
 #include "prenorm/config.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <type_traits>
 
@@ -12,9 +11,7 @@
 namespace prenorm {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr int kVersion = 1;
+constexpr int kConfigVersion = 1;
 
 /// Calls `field(name, member, required)` for each field of the configuration, in the order in which it is written.
 template <typename Config, typename Field>
@@ -149,18 +146,19 @@ void ModelConfig::validate() const {
 }
 
 std::string ModelConfig::to_json() const {
-  Json json{{"model_type", "prenorm"}, {"version", kVersion}};
+  Json json{{"model_type", "prenorm"}, {"version", kConfigVersion}};
   for_each_field(*this, [&](const char* name, const auto& value, bool) { json[name] = to_value(value); });
   return json.dump(2) + "\n";
 }
 
 ModelConfig ModelConfig::from_json(std::string_view text) {
-  const Json json = parse_json<Json>(text);
+  const Json json = parse_json(text);
   require(json.is_object(), "the configuration is not a JSON object");
   require(json.contains("model_type"), "model_type is missing");
   require(json["model_type"] == "prenorm", "model_type is ", json["model_type"], ", not \"prenorm\"");
   require(json.contains("version"), "version is missing");
-  require(json["version"] == kVersion, "version is ", json["version"], "; this program reads version ", kVersion);
+  require(json["version"] == kConfigVersion, "version is ", json["version"], "; this program reads version ",
+          kConfigVersion);
 
   ModelConfig config;
   std::set<std::string> known{"model_type", "version"};

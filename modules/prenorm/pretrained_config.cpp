@@ -1,7 +1,6 @@
 #include "prenorm/pretrained_config.h"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "prenorm/error.h"
@@ -9,8 +8,6 @@
 
 namespace prenorm {
 namespace {
-
-using Json = nlohmann::json;
 
 /// What a family calls the fields; an empty name: it has no such field.
 struct Names {
@@ -43,16 +40,16 @@ const std::map<std::string, Activation> kActivations{
     {"silu", Activation::silu},          {"swish", Activation::silu}};
 
 /// Fields with one value that we follow.
-const std::map<std::string, Json> kRequired{{"position_embedding_type", "absolute"},
-                                            {"add_cross_attention", false},
-                                            {"is_encoder_decoder", false},
-                                            {"cross_attention_hidden_size", nullptr},
-                                            {"tie_encoder_decoder", false},
-                                            {"pruned_heads", Json::object()},
-                                            {"quantization_config", nullptr},
-                                            {"scale_attn_weights", true},
-                                            {"scale_attn_by_inverse_layer_idx", false},
-                                            {"reorder_and_upcast_attn", false}};
+const std::map<std::string, SortedJson> kRequired{{"position_embedding_type", "absolute"},
+                                                  {"add_cross_attention", false},
+                                                  {"is_encoder_decoder", false},
+                                                  {"cross_attention_hidden_size", nullptr},
+                                                  {"tie_encoder_decoder", false},
+                                                  {"pruned_heads", SortedJson::object()},
+                                                  {"quantization_config", nullptr},
+                                                  {"scale_attn_weights", true},
+                                                  {"scale_attn_by_inverse_layer_idx", false},
+                                                  {"reorder_and_upcast_attn", false}};
 
 /// Fields that say nothing about the numbers of the base model: names, training, heads, text generation.
 const std::set<std::string> kIgnored{"_name_or_path",
@@ -138,10 +135,10 @@ const std::set<std::string> kIgnored{"_name_or_path",
 /// The fields of the JSON object; remembers which were asked for.
 class Fields {
  public:
-  explicit Fields(const Json& json) : json_(json) {}
+  explicit Fields(const SortedJson& json) : json_(json) {}
 
   std::int64_t integer(const std::string& name) {
-    const Json& value = get(name);
+    const SortedJson& value = get(name);
     require(!value.is_null(), name, " is missing");
     require(value.is_number_integer() && (!value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX), name,
             " is ", value, ", not a 64-bit integer");
@@ -151,18 +148,18 @@ class Fields {
     return get(name).is_null() ? otherwise : integer(name);
   }
   double number(const std::string& name, double otherwise) {
-    const Json& value = get(name);
+    const SortedJson& value = get(name);
     if (value.is_null()) return otherwise;
     require(value.is_number(), name, " is ", value, ", not a number");
     return value.get<double>();
   }
   bool flag(const std::string& name) {
-    const Json& value = get(name);
+    const SortedJson& value = get(name);
     require(value.is_null() || value.is_boolean(), name, " is ", value, ", not true or false");
     return value == true;
   }
   std::string text(const std::string& name, const std::string& otherwise) {
-    const Json& value = get(name);
+    const SortedJson& value = get(name);
     if (value.is_null()) return otherwise;
     require(value.is_string(), name, " is ", value, ", not a string");
     return value.get<std::string>();
@@ -178,14 +175,14 @@ class Fields {
   }
 
  private:
-  const Json& get(const std::string& name) {
-    static const Json none;
+  const SortedJson& get(const std::string& name) {
+    static const SortedJson none;
     asked_.insert(name);
     const auto entry = json_.find(name);
     return entry == json_.end() ? none : *entry;
   }
 
-  const Json& json_;
+  const SortedJson& json_;
   std::set<std::string> asked_;
 };
 
@@ -227,7 +224,7 @@ ModelConfig model_config(Family family, Fields& fields) {
   return config;
 }
 
-bool is_token_classifier(const Json& json) {
+bool is_token_classifier(const SortedJson& json) {
   const auto names = json.find("architectures");
   return names != json.end() && names->is_array() && names->size() == 1 && names->front().is_string() &&
          names->front().get<std::string>().ends_with("ForTokenClassification");
@@ -246,7 +243,7 @@ const std::vector<std::pair<std::string, Family>>& enum_names() {
 }
 
 PretrainedConfig PretrainedConfig::from_json(std::string_view text) {
-  const Json json = parse_json<Json>(text);
+  const SortedJson json = parse_json<SortedJson>(text);
   require(json.is_object(), "the configuration is not a JSON object");
   Fields fields(json);
   const std::string type = fields.text("model_type", "");

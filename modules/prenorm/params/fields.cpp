@@ -4,14 +4,12 @@
 #include <array>
 #include <cctype>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "prenorm/error.h"
+#include "prenorm/json.h"
 
 namespace prenorm::params {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::array kWidthNames{"hidden_size", "d_model", "n_embd", "n_embed", "dim"};
 constexpr std::array kLayerNames{"num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"};
@@ -32,7 +30,7 @@ std::string joined(const std::vector<std::string>& words) {
   return line;
 }
 
-Count to_integer(const std::string& name, const Json& json, std::int64_t smallest) {
+Count to_integer(const std::string& name, const SortedJson& json, std::int64_t smallest) {
   const bool too_large = json.is_number_unsigned() && json.get<std::uint64_t>() > std::uint64_t{INT64_MAX};
   require(json.is_number_integer() && !too_large, name, " is ", json.dump().substr(0, 40), ", not a 64-bit integer");
   const auto value = json.get<std::int64_t>();
@@ -57,7 +55,7 @@ std::string_view head_of(std::string_view architecture) {
 }  // namespace
 
 struct Fields::Data {
-  Json json;
+  SortedJson json;
   std::string architecture;
   std::vector<std::string> notes;
   std::map<std::string, std::string> flags;  // those that took the family's default
@@ -67,8 +65,8 @@ struct Fields::Data {
   void note(std::string text) {
     if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(std::move(text));
   }
-  const Json* find(const std::string& pointer, std::string_view key) const {
-    const Json& object = json.at(Json::json_pointer(pointer));
+  const SortedJson* find(const std::string& pointer, std::string_view key) const {
+    const SortedJson& object = json.at(SortedJson::json_pointer(pointer));
     const auto found = object.find(key);
     return found == object.end() || found->is_null() ? nullptr : &*found;
   }
@@ -79,17 +77,17 @@ Fields::Fields(std::shared_ptr<Data> data, std::string prefix, std::string point
 
 Fields::Fields(std::string_view text) : data_(std::make_shared<Data>()) {
   try {
-    data_->json = Json::parse(text, [](int depth, Json::parse_event_t, const Json&) {
+    data_->json = SortedJson::parse(text, [](int depth, SortedJson::parse_event_t, const SortedJson&) {
       require(depth < kMaxDepth, "not a config.json: nested more than ", kMaxDepth, " deep");
       return true;
     });
-  } catch (const Json::parse_error& error) {
+  } catch (const SortedJson::parse_error& error) {
     fail_at(text, error.byte);
-  } catch (const Json::exception& error) {
+  } catch (const SortedJson::exception& error) {
     fail("not valid JSON: a number is out of range");
   }
   require(data_->json.is_object(), "not a JSON object");
-  if (const Json* names = data_->find("", "architectures")) {
+  if (const SortedJson* names = data_->find("", "architectures")) {
     require(names->is_array(), "architectures is not a list of names");
     if (!names->empty()) {
       require(names->front().is_string(), "architectures is not a list of names");
@@ -99,7 +97,7 @@ Fields::Fields(std::string_view text) : data_(std::make_shared<Data>()) {
 }
 
 Fields Fields::object(std::string_view key) const {
-  const Json* json = data_->find(pointer_, key);
+  const SortedJson* json = data_->find(pointer_, key);
   require(json != nullptr, prefix_, key, " is missing");
   require(json->is_object(), prefix_, key, " is not a JSON object");
   return {data_, prefix_ + std::string(key) + ".", pointer_ + "/" + std::string(key)};
@@ -110,10 +108,10 @@ bool Fields::has(std::string_view key) const {
 }
 
 Count Fields::at_least(std::int64_t smallest, Names names) const {
-  const Json* json = nullptr;
+  const SortedJson* json = nullptr;
   std::string name;
   for (const std::string_view candidate : names) {
-    const Json* found = data_->find(pointer_, candidate);
+    const SortedJson* found = data_->find(pointer_, candidate);
     if (found == nullptr) continue;
     const std::string candidate_name = prefix_ + std::string(candidate);
     if (json != nullptr && *json != *found) {
@@ -137,13 +135,13 @@ Count Fields::size_or(Names names, Count derived, std::string_view rule) const {
 }
 
 Count Fields::size_or_null(Names names, Count derived, std::string_view rule) const {
-  const Json& object = data_->json.at(Json::json_pointer(pointer_));
+  const SortedJson& object = data_->json.at(SortedJson::json_pointer(pointer_));
   const bool present = std::any_of(names.begin(), names.end(), [&](auto name) { return object.contains(name); });
   return present ? size_or(names, derived, rule) : size(names);
 }
 
 std::pair<Count, Count> Fields::size_2d(std::string_view key) const {
-  const Json* json = data_->find(pointer_, key);
+  const SortedJson* json = data_->find(pointer_, key);
   if (json == nullptr || !json->is_array()) {
     const Count side = size({key});
     return {side, side};
@@ -155,15 +153,15 @@ std::pair<Count, Count> Fields::size_2d(std::string_view key) const {
 
 std::vector<Count> Fields::list(std::string_view key) const {
   std::vector<Count> values;
-  const Json* json = data_->find(pointer_, key);
+  const SortedJson* json = data_->find(pointer_, key);
   if (json == nullptr) return values;
   require(json->is_array(), prefix_, key, " is not a list");
-  for (const Json& entry : *json) values.push_back(to_integer(prefix_ + std::string(key), entry, 0));
+  for (const SortedJson& entry : *json) values.push_back(to_integer(prefix_ + std::string(key), entry, 0));
   return values;
 }
 
 bool Fields::flag(std::string_view key, bool fallback) const {
-  const Json& object = data_->json.at(Json::json_pointer(pointer_));
+  const SortedJson& object = data_->json.at(SortedJson::json_pointer(pointer_));
   const auto found = object.find(key);
   if (found == object.end()) {
     data_->flags[prefix_ + std::string(key)] = fallback ? "true" : "false";
@@ -175,24 +173,24 @@ bool Fields::flag(std::string_view key, bool fallback) const {
 }
 
 std::string Fields::text(std::string_view key, std::string_view fallback) const {
-  const Json* json = data_->find(pointer_, key);
+  const SortedJson* json = data_->find(pointer_, key);
   if (json == nullptr) return std::string(fallback);
   require(json->is_string(), prefix_, key, " is not a text");
   return json->get<std::string>();
 }
 
 std::int64_t Fields::integer(std::string_view key, std::int64_t fallback) const {
-  const Json* json = data_->find(pointer_, key);
+  const SortedJson* json = data_->find(pointer_, key);
   return json == nullptr ? fallback : to_integer(prefix_ + std::string(key), *json, INT64_MIN).value();
 }
 
 std::vector<std::string> Fields::words(std::string_view key) const {
   std::vector<std::string> words;
-  const Json* json = data_->find(pointer_, key);
+  const SortedJson* json = data_->find(pointer_, key);
   if (json == nullptr) return words;
   const std::string name = prefix_ + std::string(key);
   if (json->is_array()) {
-    for (const Json& entry : *json) {
+    for (const SortedJson& entry : *json) {
       require(entry.is_string(), name, " is not a list of texts");
       words.push_back(entry.get<std::string>());
     }
@@ -218,8 +216,8 @@ std::pair<Count, Count> Fields::heads(Names names, Count d, std::string_view d_n
 }
 
 Count Fields::labels() const {
-  const Json* map = data_->find("", "id2label");
-  const Json* number = data_->find("", "num_labels");
+  const SortedJson* map = data_->find("", "id2label");
+  const SortedJson* number = data_->find("", "num_labels");
   require(map == nullptr || map->is_object(), "id2label is not a JSON object");
   if (number != nullptr) {
     const Count labels = to_integer("num_labels", *number, 0);
@@ -266,7 +264,7 @@ bool Fields::known_head() const {
 }
 
 std::string Fields::model_type() const {
-  const Json* json = data_->find("", "model_type");
+  const SortedJson* json = data_->find("", "model_type");
   if (json == nullptr) return "";
   require(json->is_string(), "model_type is ", json->dump().substr(0, 40), ", not a text");
   return json->get<std::string>();

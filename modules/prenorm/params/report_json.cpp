@@ -1,11 +1,8 @@
-#include <nlohmann/json.hpp>
-
+#include "prenorm/json.h"
 #include "prenorm/params/report.h"
 
 namespace prenorm::params {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json tree_json(const Component& component) {
   Json children = Json::array();

@@ -1,12 +1,10 @@
-#include <nlohmann/json.hpp>
 
+#include "prenorm/json.h"
 #include "prenorm/model.h"
 #include "prenorm/script/definition.h"
 
 namespace prenorm::script {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json json_of(const MultiHeadAttentionOptions& options) {
   return {{"d_model", options.d_model()},

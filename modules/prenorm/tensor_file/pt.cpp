@@ -20,7 +20,7 @@ using Kind = PickleValue::Kind;
 
 constexpr std::uint64_t kMaxPickle = 100'000'000;
 constexpr std::uint64_t kMaxExpanded = std::uint64_t{1} << 28;
-constexpr int kMaxDepth = 100;
+constexpr int kMaxModuleDepth = 100;
 constexpr std::size_t kMaxDimensions = 64;
 
 /// `value[i]` of a tuple or list, of that kind.
@@ -95,7 +95,7 @@ class PtReader {
 
   /// The tensors of a module and of its children, named by their paths.
   void module(const PickleValue& object, const std::string& path, int depth) {
-    require(depth < kMaxDepth, "modules are nested more than ", kMaxDepth, " deep");
+    require(depth < kMaxModuleDepth, "modules are nested more than ", kMaxModuleDepth, " deep");
     require(object.items.size() > 2 && object.items[2]->is(Kind::dict), "module ", InQuotes(path),
             " keeps its state in a way of its own");
     const auto& attributes = object.items[2]->items;

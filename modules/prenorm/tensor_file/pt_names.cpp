@@ -7,7 +7,7 @@
 namespace prenorm {
 namespace {
 
-constexpr std::array kDtypes{
+constexpr std::array kPtDtypes{
     PtDtype{Dtype::BOOL, "torch.bool", "torch.BoolStorage"},
     PtDtype{Dtype::U8, "torch.uint8", "torch.ByteStorage"},
     PtDtype{Dtype::I8, "torch.int8", "torch.CharStorage"},
@@ -66,12 +66,12 @@ bool contains(const Names& names, std::string_view name) {
 }  // namespace
 
 const PtDtype* pt_dtype(Dtype dtype) {
-  const auto* row = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& r) { return r.dtype == dtype; });
-  return row == kDtypes.end() ? nullptr : row;
+  const auto* row = std::find_if(kPtDtypes.begin(), kPtDtypes.end(), [&](const auto& r) { return r.dtype == dtype; });
+  return row == kPtDtypes.end() ? nullptr : row;
 }
 
 std::optional<Dtype> find_pt_dtype(std::string_view name) {
-  for (const PtDtype& row : kDtypes) {
+  for (const PtDtype& row : kPtDtypes) {
     if (!name.empty() && (row.name == name || row.storage == name)) return row.dtype;
   }
   return std::nullopt;

@@ -15,7 +15,6 @@ namespace prenorm {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::uint64_t kMaxHeader = 100'000'000;
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::array<std::string_view, 3> kFields{"dtype", "shape", "data_offsets"};
 
@@ -196,8 +195,9 @@ TensorFile::Contents read_safetensors(const FileSource& source) {
   require(source.size() > kLengthBytes, "has ", source.size(), " bytes, too few for a weights file");
   std::uint64_t length = 0;
   source.read(0, &length, kLengthBytes);
-  require(length <= kMaxHeader, "is no weights file: not a zip, and as safetensors its header length would be ", length,
-          " (at most ", kMaxHeader, ")");
+  require(length <= kMaxSafetensorsHeader,
+          "is no weights file: not a zip, and as safetensors its header length would be ", length, " (at most ",
+          kMaxSafetensorsHeader, ")");
   char first = 0;
   source.read(kLengthBytes, &first, 1);
   require(first == '{', "is no weights file: not a zip, and as safetensors its header would not start with {");

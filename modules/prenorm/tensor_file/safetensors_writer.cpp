@@ -2,12 +2,13 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
 #include "prenorm/error.h"
 #include "prenorm/file.h"
+#include "prenorm/json.h"
+#include "prenorm/tensor_file/safetensors.h"
 #include "prenorm/tensor_file/tensor_file.h"
 #include "prenorm/tensor_file/text.h"
 #include "prenorm/tensor_file/writing.h"
@@ -15,8 +16,6 @@
 namespace prenorm {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr std::size_t kMaxHeader = 100'000'000;
 
 /// The tensors to store, sorted as the reference sorts them; names of tied ones go into the metadata.
 std::vector<const TensorView*> sorted_untied(const std::vector<TensorView>& tensors,
@@ -38,7 +37,6 @@ std::vector<const TensorView*> sorted_untied(const std::vector<TensorView>& tens
 
 std::string header_of(const std::vector<const TensorView*>& tensors,
                       const std::map<std::string, std::string>& metadata) {
-  using Json = nlohmann::ordered_json;
   std::string header = "{";
   if (!metadata.empty()) header += "\"__metadata__\":" + Json(metadata).dump() + ",";
   std::uint64_t begin = 0;
@@ -51,7 +49,8 @@ std::string header_of(const std::vector<const TensorView*>& tensors,
   if (header.back() == ',') header.pop_back();
   header += "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');
-  require(header.size() <= kMaxHeader, "the header has ", header.size(), " bytes, safetensors allows ", kMaxHeader);
+  require(header.size() <= kMaxSafetensorsHeader, "the header has ", header.size(), " bytes, safetensors allows ",
+          kMaxSafetensorsHeader);
   return header;
 }
 

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -18,9 +17,7 @@ namespace prenorm {
 namespace fs = std::filesystem;
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr int kVersion = 1;
+constexpr int kCheckpointVersion = 1;
 constexpr const char* kState = "training.json";
 constexpr const char* kTensors = "training.safetensors";
 
@@ -117,7 +114,7 @@ void save_checkpoint(const fs::path& path, const Trainer& trainer, const RunStat
     tensors.push_back({name, generator.get_state()});
   }
   const Json json{{"model_type", "prenorm checkpoint"},
-                  {"version", kVersion},
+                  {"version", kCheckpointVersion},
                   {"prenorm", PRENORM_VERSION},
                   {"libtorch", TORCH_VERSION},
                   {"step", state.step},
@@ -149,7 +146,8 @@ RunState read_run_state(const fs::path& path) {
   const Members members(json, file.string());
   const Json &type = members.at("model_type"), &version = members.at("version"), &data = members.at("data");
   require(type == "prenorm checkpoint", file.string(), ": model_type is ", type, ", not \"prenorm checkpoint\"");
-  require(version == kVersion, file.string(), ": version is ", version, "; this program reads version ", kVersion);
+  require(version == kCheckpointVersion, file.string(), ": version is ", version, "; this program reads version ",
+          kCheckpointVersion);
   require(members.at("options").is_object(), file.string(), ": options is not a JSON object");
   require(data.is_number_unsigned(), file.string(), ": data is ", data, ", not a fingerprint");
   return {.step = members.count("step"),

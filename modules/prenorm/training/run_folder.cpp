@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
@@ -18,12 +17,11 @@
 
 #include "prenorm/error.h"
 #include "prenorm/file.h"
+#include "prenorm/json.h"
 
 namespace prenorm {
 namespace fs = std::filesystem;
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr const char* kMetrics = "metrics.jsonl";

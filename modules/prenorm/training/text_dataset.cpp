@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <numeric>
 
 #include "prenorm/error.h"
 #include "prenorm/file.h"
 #include "prenorm/tensor_file/text.h"
+#include "prenorm/training/numbering.h"
 #include "prenorm/training/random.h"
 
 namespace prenorm {
@@ -27,87 +27,6 @@ using Split = Vocabulary::Split;
 
 constexpr std::size_t kLongestLine = std::size_t{1} << 24;
 constexpr auto kUnknown = "<unk>";
-
-/// Numbers the different strings of a file in the order in which they appear, and counts how often each does.
-class Numbering {
- public:
-  explicit Numbering(const char* what) : what_(what) {}
-
-  /// The number of `text`, a new one if need be; once sorted, nothing for a new one, and that is counted.
-  std::optional<std::int32_t> number(std::string_view text) {
-    const auto found = entries_.find(text);
-    if (found == entries_.end()) return sorted_ ? ++missed_, std::nullopt : std::optional(add(text));
-    ++found->second.count;
-    return found->second.number;
-  }
-
-  /// A text with a number of its own that has not appeared yet.
-  std::int32_t add(std::string_view text) {
-    require(by_number_.size() < std::size_t{INT32_MAX}, "more than ", INT32_MAX, " different ", what_);
-    const auto number = static_cast<std::int32_t>(by_number_.size());
-    by_number_.push_back(&*entries_.emplace(text, Counted{number, 1}).first);
-    return number;
-  }
-
-  std::int64_t missed() const { return missed_; }
-
-  std::vector<std::string> strings() const {
-    std::vector<std::string> strings;
-    for (const auto* entry : by_number_) strings.push_back(entry->first);
-    return strings;
-  }
-
-  /// Numbers all strings from number `first` on anew, in descending order of frequency, then of appearance.
-  void sort_by_frequency(std::ptrdiff_t first, std::vector<std::int32_t>& numbers) {
-    const auto before = [](const Entry* a, const Entry* b) { return a->second.count > b->second.count; };
-    std::stable_sort(by_number_.begin() + first, by_number_.end(), before);
-    renumber(numbers);
-  }
-
-  /// Numbers all strings anew in ascending order, of numbers when all are decimal integers, otherwise of bytes.
-  void sort_by_value(std::vector<std::int32_t>& numbers) {
-    const bool integers =
-        std::ranges::all_of(by_number_, [](const Entry* entry) { return integer(entry->first).has_value(); });
-    const auto key = [integers](const Entry* entry) {
-      return std::pair<std::int64_t, std::string_view>(integers ? *integer(entry->first) : 0, entry->first);
-    };
-    std::ranges::sort(by_number_, {}, key);
-    renumber(numbers);
-  }
-
- private:
-  struct Counted {
-    std::int32_t number;
-    std::int64_t count;
-  };
-  using Entries = std::unordered_map<std::string, Counted, StringHash, std::equal_to<>>;
-  using Entry = Entries::value_type;
-
-  static std::optional<std::int64_t> integer(const std::string& text) {
-    std::int64_t value = 0;
-    const char* end = text.data() + text.size();
-    const auto [read, error] = std::from_chars(text.data(), end, value);
-    return error == std::errc() && read == end ? std::optional(value) : std::nullopt;
-  }
-
-  /// Makes places in `by_number_` the numbers of the strings, and replaces the old ones in `numbers`.
-  void renumber(std::vector<std::int32_t>& numbers) {
-    std::vector<std::int32_t> new_number(by_number_.size());
-    for (std::size_t i = 0; i < by_number_.size(); ++i) {
-      auto& number = by_number_[i]->second.number;
-      new_number[static_cast<std::size_t>(number)] = static_cast<std::int32_t>(i);
-      number = static_cast<std::int32_t>(i);
-    }
-    for (auto& number : numbers) number = new_number[static_cast<std::size_t>(number)];
-    sorted_ = true;
-  }
-
-  const char* what_;
-  Entries entries_;
-  std::vector<Entry*> by_number_;
-  bool sorted_ = false;
-  std::int64_t missed_ = 0;
-};
 
 std::string count_of(std::size_t tokens) {
   return std::to_string(tokens) + (tokens == 1 ? " token" : " tokens");

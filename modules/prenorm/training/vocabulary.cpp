@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <unordered_set>
 
 #include "prenorm/error.h"
@@ -14,10 +13,9 @@
 namespace prenorm {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Split = Vocabulary::Split;
 
-constexpr int kVersion = 1;
+constexpr int kVocabularyVersion = 1;
 constexpr std::array kKeys{"version", "split", "per", "unknown", "tokens", "answers"};
 
 /// The bytes of the character with which `text`, which is not empty, begins; 0 when it is not UTF-8.
@@ -89,11 +87,11 @@ std::optional<std::int64_t> unknown_id(const Json& json) {
 }
 
 Vocabulary from_json(const std::string& text) {
-  const Json json = parse_json<Json>(text);
+  const Json json = parse_json(text);
   require(json.is_object(), "the vocabulary is not a JSON object");
   for (const char* key : kKeys) require(json.contains(key), key, " is missing");
-  require(json["version"] == kVersion, "version is ", shown(json["version"]), "; this program reads version ",
-          kVersion);
+  require(json["version"] == kVocabularyVersion, "version is ", shown(json["version"]), "; this program reads version ",
+          kVocabularyVersion);
   for (const auto& [key, value] : json.items()) {
     require(std::ranges::count(kKeys, key) > 0, "unknown key ", InQuotes(key));
   }
@@ -170,7 +168,7 @@ std::string Vocabulary::answer_text(const std::vector<std::int64_t>& classes) co
 }
 
 void Vocabulary::save(const std::filesystem::path& path) const {
-  const Json json{{"version", kVersion},
+  const Json json{{"version", kVocabularyVersion},
                   {"split", split_ == Split::chars ? "chars" : "spaces"},
                   {"per", per_sequence_ ? "sequence" : "token"},
                   {"unknown", unknown_ ? Json(*unknown_) : Json(nullptr)},
