@@ -34,7 +34,7 @@ class Dev(unittest.TestCase):
     def test_help_is_the_default(self):
         for arguments in ((), ("help",), ("--help",)):
             said = subprocess.run([f"{SOURCE}/dev", *arguments], capture_output=True, text=True, check=True).stdout
-            for command in ("train", "predict", "test", "build", "setup", "format"):
+            for command in ("train", "predict", "params", "test", "build", "setup", "format"):
                 self.assertIn(f"\n  {command} ", said)
 
     def test_wrong_words_are_named(self):
@@ -47,9 +47,9 @@ class Dev(unittest.TestCase):
         self.check_stops("LIBTORCH is 'some/libtorch': give an absolute path", "setup", LIBTORCH="some/libtorch")
 
     def test_without_apt_or_root_it_says_what_to_install(self):
-        self.check_stops("please install these packages (by their Debian names): python3 cmake ninja-build g++", "setup",
+        self.check_stops("please install these packages (by their Debian names): cmake ninja-build g++", "setup",
                          PATH=self.bare_path(), CXX="g++")
-        self.check_stops("please install, as root: apt-get install python3 cmake ninja-build g++", "setup",
+        self.check_stops("please install, as root: apt-get install cmake ninja-build g++", "setup",
                          PATH=self.bare_path(apt_get="exit 1", id="echo 1000"), CXX="g++")
 
 
