@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "catch.h"
+#include "folder.h"
 #include "prenorm/error.h"
 #include "throws.h"
 
@@ -86,22 +87,19 @@ TEST_CASE("a bad configuration is refused by the name of its field") {
 }
 
 TEST_CASE("a configuration file is written whole or not at all") {
-  const auto folder = std::filesystem::temp_directory_path() / "prenorm_config_test";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  const auto path = folder / "config.json";
+  const Folder folder;
+  const auto path = folder.path / "config.json";
   const ModelConfig config{.vocab_size = 3};
   config.save(path);
   CHECK(ModelConfig::load(path) == config);
-  CHECK(std::distance(std::filesystem::directory_iterator(folder), {}) == 1);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
 
-  CHECK_THROWS_AS(config.save(folder / "missing" / "config.json"), Error);
+  CHECK_THROWS_AS(config.save(folder.path / "missing" / "config.json"), Error);
   std::ofstream(path) << "{}";
   const std::string error = message_of<Error>([&] { ModelConfig::load(path); });
   CHECK(error.find(path.string()) == 0);
   CHECK(error.find("model_type is missing") != std::string::npos);
-  CHECK_THROWS_AS(ModelConfig::load(folder), Error);
-  std::filesystem::remove_all(folder);
+  CHECK_THROWS_AS(ModelConfig::load(folder.path), Error);
 }
 
 }  // namespace config_test

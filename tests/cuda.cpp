@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "folder.h"
 #include "prenorm/training/checkpoint.h"
 #include "prenorm/training/task.h"
 #include "prenorm/weights/weights.h"
@@ -115,7 +116,8 @@ TEST_CASE("training steps on CUDA lower the loss") {
 
 TEST_CASE("weights go from CUDA to a file and back") {
   REQUIRE_CUDA
-  const auto path = std::filesystem::temp_directory_path() / "prenorm_cuda_weights.safetensors";
+  const Folder folder;
+  const auto path = folder.path / "weights.safetensors";
   auto original = model(), other = model(), on_cpu = model();
   original->to(torch::kCUDA);
   other->to(torch::kCUDA);
@@ -127,12 +129,12 @@ TEST_CASE("weights go from CUDA to a file and back") {
     CHECK(same(on_cpu->head->weight, original->head->weight.cpu()));
     for (auto& parameter : other->parameters()) parameter.data().zero_();
   }
-  std::filesystem::remove(path);
 }
 
 TEST_CASE("a checkpoint goes from CUDA to the CPU and back") {
   REQUIRE_CUDA
-  const auto folder = std::filesystem::temp_directory_path() / "prenorm_cuda_checkpoint";
+  const Folder temporary;
+  const auto folder = temporary.path / "checkpoint";
   const prenorm::Task task({.kind = prenorm::TaskKind::copy});
   auto config = copy_config();
   const auto batch = prenorm::collate(task.training_examples(1, 0, 32), false);
@@ -149,12 +151,12 @@ TEST_CASE("a checkpoint goes from CUDA to the CPU and back") {
     }
     CHECK(loaded.step(batch).finite());
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a run that is resumed on CUDA draws the same dropout") {
   REQUIRE_CUDA
-  const auto folder = std::filesystem::temp_directory_path() / "prenorm_cuda_checkpoint";
+  const Folder temporary;
+  const auto folder = temporary.path / "checkpoint";
   const prenorm::Task task({.kind = prenorm::TaskKind::copy});
   auto config = copy_config();
   config.dropout = 0.3;
@@ -167,7 +169,6 @@ TEST_CASE("a run that is resumed on CUDA draws the same dropout") {
   const double expected = saved.step(batch).loss;
   prenorm::load_checkpoint(folder, saved);
   CHECK(saved.step(batch).loss == Approx(expected).epsilon(1e-6));
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("bfloat16 trains on CUDA") {

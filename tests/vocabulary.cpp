@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "catch.h"
+#include "folder.h"
 #include "prenorm/error.h"
 #include "prenorm/file.h"
 #include "throws.h"
@@ -26,18 +27,17 @@ Texts split(const std::string& text, Split how) {
   return {tokens.begin(), tokens.end()};
 }
 
-const auto kPath = std::filesystem::temp_directory_path() / "prenorm_vocabulary_test.json";
-
 const std::string kValid = R"({"version": 1, "split": "spaces", "per": "token", "unknown": 0,
   "tokens": ["<unk>", "a"], "answers": ["x", "y"]})";
 
 /// The error of loading kValid with its first `from` replaced, without the path with which it starts.
 std::string load_error(const std::string& from, const std::string& to) {
+  const Folder folder;
+  const auto path = folder.path / "vocabulary.json";
   std::string json = kValid;
-  std::ofstream(kPath) << json.replace(json.find(from), from.size(), to);
-  const std::string error = message_of<Error>([] { Vocabulary::load(kPath); });
-  std::filesystem::remove(kPath);
-  const std::string start = kPath.string() + ": ";
+  std::ofstream(path) << json.replace(json.find(from), from.size(), to);
+  const std::string error = message_of<Error>([&] { Vocabulary::load(path); });
+  const std::string start = path.string() + ": ";
   return error.starts_with(start) ? error.substr(start.size()) : "without the path: " + error;
 }
 
@@ -132,16 +132,18 @@ TEST_CASE("a vocabulary that cannot tell its strings apart is refused") {
 }
 
 TEST_CASE("a vocabulary survives its file") {
+  const Folder folder;
+  const auto path = folder.path / "vocabulary.json";
   const Vocabulary odd({"<unk>", "\"\\", "\0\n"s, "é😀", "\u2028"}, {"two words", "1"}, true, Split::chars, 0);
-  odd.save(kPath);
-  check_equal(Vocabulary::load(kPath), odd);
-  CHECK(Vocabulary::load(kPath).ids("\"?") == Ids{0, 0});
+  odd.save(path);
+  check_equal(Vocabulary::load(path), odd);
+  CHECK(Vocabulary::load(path).ids("\"?") == Ids{0, 0});
 
   const Vocabulary plain({"a", "b"}, {"x"}, false);
-  plain.save(kPath);
-  check_equal(Vocabulary::load(kPath), plain);
-  CHECK(Vocabulary::load(kPath).ids("b a") == Ids{1, 0});
-  CHECK(prenorm::read_file(kPath) == R"({
+  plain.save(path);
+  check_equal(Vocabulary::load(path), plain);
+  CHECK(Vocabulary::load(path).ids("b a") == Ids{1, 0});
+  CHECK(prenorm::read_file(path) == R"({
  "version": 1,
  "split": "spaces",
  "per": "token",
@@ -156,14 +158,14 @@ TEST_CASE("a vocabulary survives its file") {
 }
 )");
 
-  const std::string whole = prenorm::read_file(kPath);
+  const std::string whole = prenorm::read_file(path);
   for (std::size_t size = 0; size + 2 < whole.size(); ++size) {  // without the brace it is cut, without the newline not
-    std::ofstream(kPath) << whole.substr(0, size);
-    REQUIRE(message_of<Error>([] { Vocabulary::load(kPath); }).starts_with(kPath.string() + ": not valid JSON at "));
+    std::ofstream(path) << whole.substr(0, size);
+    REQUIRE(message_of<Error>([&] { Vocabulary::load(path); }).starts_with(path.string() + ": not valid JSON at "));
   }
-  std::filesystem::remove(kPath);
-  CHECK(message_of<Error>([] { Vocabulary::load(kPath); }) == "no such file: \"" + kPath.string() + "\"");
-  CHECK_THROWS_AS(plain.save(kPath / "missing"), Error);
+  std::filesystem::remove(path);
+  CHECK(message_of<Error>([&] { Vocabulary::load(path); }) == "no such file: \"" + path.string() + "\"");
+  CHECK_THROWS_AS(plain.save(path / "missing"), Error);
 }
 
 TEST_CASE("a vocabulary file that is wrong is refused by the name of what is wrong") {
