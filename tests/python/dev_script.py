@@ -40,7 +40,7 @@ class Dev(unittest.TestCase):
     def test_wrong_words_are_named(self):
         self.check_stops("unknown command 'tset'", "tset")
         self.check_stops("there is no preset 'fast'", "build", "fast")
-        self.check_stops("there are no 'usan' tests", "test", "usan")
+        self.check_stops("there is no test 'usan'", "test", "usan")
         self.check_stops("format takes --check or nothing, not '--chekc'", "format", "--chekc")
 
     def test_a_relative_libtorch_is_refused(self):
