@@ -1,5 +1,8 @@
 # The dependencies, from the system where it has them, else from their releases.
 include(FetchContent)
+if(POLICY CMP0135)
+  cmake_policy(SET CMP0135 NEW)  # what is fetched is as new as its archive was unpacked
+endif()
 
 function(prenorm_dependency name url)
   find_package(${name} CONFIG QUIET)

@@ -53,12 +53,11 @@ PYTHON
     say "compiling $file"
     check_headers "$file"
   done
-  say "all ${#sources[@]} sources compile against LibTorch $(cat "$folder"/torch/include/torch/csrc/api/include/torch/version.h |
-    sed -n 's/^#define TORCH_VERSION "\(.*\)"/\1/p')"
+  say "all ${#sources[@]} sources compile against the headers of LibTorch $TORCH_MINIMUM"
 }
 
-# Mounts are made in a namespace of their own, so that none is left behind, whatever happens. What apt and pip are told on
-# this machine goes along.
+# Mounts are made in a namespace of their own, so that none is left behind, whatever happens. What apt and pip are told
+# on this machine goes along, folders of wheels too, and $LIBTORCH where the suite's Python has no wheel.
 test_fresh() {
   local suite=${1:-bookworm} root
   root=$PWD/build/fresh-$suite
@@ -67,11 +66,10 @@ test_fresh() {
   rm -rf "$root"
   mkdir -p build
   say "installing Debian's $suite into $root"
-  debootstrap --variant=minbase --include=ca-certificates "$suite" "$root" >build/fresh.log || { tail build/fresh.log >&2; exit 1; }
-  git clone -q . "$root/root/prenorm"
-  say "what is not committed is not in it"
-  (cd / && cp -r --parents etc/resolv.conf etc/hosts etc/ssl/certs/ca-certificates.crt $(ls -d etc/pip.conf etc/xdg/pip etc/apt/apt.conf.d/99* \
-    2>/dev/null) "$root")
+  debootstrap --variant=minbase --include=ca-certificates "$suite" "$root" >build/fresh.log || die "see build/fresh.log"
+  git clone -q . "$root/root/prenorm"  # what is committed
+  (cd / && shopt -s nullglob && cp -r --parents etc/resolv.conf etc/hosts etc/ssl/certs/ca-certificates.crt \
+    etc/pip.con[f] etc/xdg/pi[p] etc/apt/apt.conf.d/99* "$root")
   unshare --mount --propagation private bash -euo pipefail -s -- "$root" "${LIBTORCH:-}" <<'INSIDE'
 root=$1 libtorch=$2
 mount -t proc proc "$root/proc"

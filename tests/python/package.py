@@ -65,7 +65,8 @@ class Package(unittest.TestCase):
             "find_package(prenorm REQUIRED COMPONENTS params OPTIONAL_COMPONENTS torch)\n"
             "find_package(prenorm QUIET)\n"
             'message(STATUS "params ${prenorm_params_FOUND}, torch ${prenorm_torch_FOUND}, all ${prenorm_FOUND}")\n')
-        said = self.check_ok(run(CMAKE, "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}"))
+        said = self.check_ok(run(CMAKE, "-G", "Ninja", "-S", project, "-B", project / "build",
+                                 f"-DCMAKE_PREFIX_PATH={self.prefix}"))
         self.assertRegex(said, "params TRUE, torch (FALSE|), all (FALSE|0)")
 
     def test_find_package_without_libtorch(self):
@@ -128,7 +129,7 @@ class Package(unittest.TestCase):
             project.mkdir(exist_ok=True)
             (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.22)\nproject(demand CXX)\n"
                                                     f"find_package({demand})\n")
-            said = self.refused(run(CMAKE, "-S", project, "-B", project / "build",
+            said = self.refused(run(CMAKE, "-G", "Ninja", "-S", project, "-B", project / "build",
                                     f"-DCMAKE_PREFIX_PATH={self.prefix};{TORCH}"))
             self.assertIn("prenorm", said)
 
