@@ -185,8 +185,8 @@ class Text(app.AppTest):
         train = self.write("train.txt", "".join(line for number, line in enumerate(lines) if number % 5))
         valid = self.write("valid.txt", "".join(lines[::5]))
         result = self.run_app("--train", train, "--valid", valid, "--threads", 1, "--d-model", 32, "--heads", 4,
-                              "--layers", 3,
-                              "--dropout", 0.1, "--embedding-dropout", 0.3, "--weight-decay", 0.1, "--steps", 4000, "--target", 90)
+                              "--layers", 3, "--dropout", 0.1, "--embedding-dropout", 0.3, "--weight-decay", 0.1,
+                              "--steps", 4000, "--target", 90, "--eval-every", 100)
         self.assertGreaterEqual(float(re.search(r"([\d.]+) % of 360 unseen", result.stdout)[1]), 90)
 
 
