@@ -178,8 +178,8 @@ class Train(app.AppTest):
     def test_the_documented_runs_learn(self):
         """Sorting to the last step, as the README shows it; the others until they are judged to know enough, which is
         long before theirs."""
-        runs = ((("--task", "reverse"), 500, 99.0), ((), 1200, 99.5), (("--task", "histogram"), 500, 98.0),
-                (("--task", "majority", "--steps", 500), 250, 99.0), (("--task", "copy", "--norm", "post"), 250, 99.0))
+        runs = (((), 1200, 99.5), (("--task", "histogram"), 1200, 98.0), (("--task", "reverse"), 900, 99.0),
+                (("--task", "majority", "--steps", 500), 100, 99.0), (("--task", "copy", "--norm", "post"), 100, 99.0))
         results = self.run_apps(("--threads", 1, *arguments, "--eval-every", every, "--target", least)
                                 for arguments, every, least in runs)
         for (arguments, _, least), result in zip(runs, results):
