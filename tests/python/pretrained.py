@@ -10,7 +10,7 @@ import tempfile
 import unittest
 import warnings
 
-os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 import torch
 import transformers
 from safetensors.torch import load_file, save_file

@@ -59,59 +59,78 @@ class Resume(app.AppTest):
     def test_stopped_anywhere_the_run_goes_on_to_the_same_bits(self):
         text = ("--threads", 1, "--d-model", 16, "--heads", 2, "--layers", 1, "--dropout", 0.2, "--batch-size", 16,
                 *self.text_files())
-        for number, (settings, stops) in enumerate((
-                (QUICK, (1, 2, 9, 10, 19)),
-                ((*QUICK, "--task", "majority", "--schedule", "inverse_sqrt", "--norm", "post", "--accumulate", 3),
-                 (7,)),
-                ((*QUICK[:-2], "--max-length", 20, "--task", "brackets", "--schedule", "linear", "--precision",
-                  "bfloat16", "--clip-norm", 0), (13,)),
-                (text, (2, 3, 7)))):
-            whole = self.folder / f"whole{number}"
-            self.train(*settings, "--steps", 20, "--eval-every", 10, "--out", whole)
-            self.assertEqual(len(losses(whole)), 22)
-            for stop in stops:
-                with self.subTest(settings=settings, stop=stop):
-                    parts = self.folder / f"parts{number}-{stop}"
-                    self.train(*settings, "--steps", 20, "--eval-every", 10, "--out", parts, "--stop-after", stop)
-                    self.assertFalse((parts / "model.safetensors").exists())
-                    self.train("--resume", parts)
+        cases = ((QUICK, (1, 2, 9, 10, 19)),
+                 ((*QUICK, "--task", "majority", "--schedule", "inverse_sqrt", "--norm", "post", "--accumulate", 3),
+                  (7,)),
+                 ((*QUICK[:-2], "--max-length", 20, "--task", "brackets", "--schedule", "linear", "--precision",
+                   "bfloat16", "--clip-norm", 0), (13,)),
+                 (text, (2, 3, 7)))
+        # Every run, whole or in parts, is one of its own: they run side by side.
+        runs = [(number, settings, stop) for number, (settings, stops) in enumerate(cases) for stop in (None, *stops)]
+
+        def train(number, settings, stop):
+            out = self.folder / f"{number}-{stop}"
+            arguments = (*settings, "--steps", 20, "--eval-every", 10, "--out", out)
+            if stop is None:
+                return [self.run_app(*arguments)]
+            results = [self.run_app(*arguments, "--stop-after", stop)]
+            self.assertFalse((out / "model.safetensors").exists())
+            return [*results, self.run_app("--resume", out)]
+
+        for (number, settings, stop), results in zip(runs, app.side_by_side(lambda run: train(*run), runs)):
+            whole, parts = self.folder / f"{number}-None", self.folder / f"{number}-{stop}"
+            with self.subTest(settings=settings, stop=stop):
+                for result in results:
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                if stop is None:
+                    self.assertEqual(len(losses(whole)), 22)
+                else:
                     self.assert_same_run(whole, parts, 20)
 
     def test_in_many_parts_by_signals(self):
-        settings = (*QUICK, "--steps", 60, "--eval-every", 20)
+        """Each part is stopped after some evaluations, at whatever step it has come to; the run would go on for hours, so
+        that it never ends before its signal."""
+        settings, draw = (*QUICK, "--steps", 1000000, "--eval-every", 5), random.Random(5)
         whole, parts = self.folder / "whole", self.folder / "parts"
-        self.train(*settings, "--out", whole)
-        arguments, stopped = (*settings, "--out", parts), 0
-        while stopped < 50:
-            number = (signal.SIGINT, signal.SIGTERM)[stopped % 2]
+        arguments, step = (*settings, "--out", parts), 0
+        for part, evaluations in enumerate((1, 0, 2, 0, 1, 3)):
+            number = (signal.SIGINT, signal.SIGTERM)[part % 2]
             with subprocess.Popen([self.program, *map(str, arguments)], stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE, text=True) as process:
-                while process.poll() is None:
-                    metrics = parts / "metrics.jsonl"
-                    if "device:" in process.stderr.readline():
-                        time.sleep(0.2 * (stopped % 6))
-                        process.send_signal(number)
-                        break
+                waits = ["device:"] + ["evaluation after step"] * evaluations
+                while waits:
+                    line = process.stderr.readline()
+                    self.assertNotEqual(line, "", "the program ended")
+                    if line.startswith(waits[0]):
+                        waits.pop(0)
+                time.sleep(draw.uniform(0, 0.03))  # so that it comes in steps, evaluations and saves
+                process.send_signal(number)
                 errors = process.stderr.read()
                 process.wait()
-            if process.returncode == 0:
-                break
-            if process.returncode != -number:  # which is when all steps were done already
-                self.assertEqual(process.returncode, 128 + number, errors)
-                self.assertRegex(errors.splitlines()[-1],
-                                 rf"^interrupted after step \d+; go on with: train --resume {parts}$")
+            self.assertEqual(process.returncode, 128 + number, errors)
+            said = re.fullmatch(rf"interrupted after step (\d+); go on with: train --resume {parts}",
+                                errors.splitlines()[-1])
+            self.assertGreaterEqual(int(said[1]), step + bool(evaluations))
+            step = int(said[1])
             arguments = ("--resume", parts)
-            stopped += 1
-        self.assertGreater(stopped, 1)
-        self.assert_same_run(whole, parts, 60)
+        last = step + 7
+        self.train(*settings, "--out", whole, "--stop-after", last)
+        self.train("--resume", parts, "--stop-after", last)
+        self.assertEqual(losses(whole), losses(parts))
+        for run in (whole, parts):  # which makes a model of each
+            self.train("--resume", run, "--steps", last)
+        self.assert_same_run(whole, parts, last)
 
     def test_the_comparison_can_fail(self):
         """Without the moments, or with another random generator, the resumed run is another one."""
         whole = self.folder / "whole"
         self.train(*QUICK, "--steps", 12, "--out", whole, "--eval-every", 12)
-        for spoiled in ("nothing", "exp_avg", "exp_avg_sq", "step", "generator.cpu", "examples", "horizon"):
+        half = self.folder / "half"
+        self.train(*QUICK, "--steps", 12, "--out", half, "--eval-every", 12, "--stop-after", 6)
+        spoils = ("nothing", "exp_avg", "exp_avg_sq", "step", "generator.cpu", "examples", "horizon")
+        for spoiled in spoils:
             run = self.folder / spoiled
-            self.train(*QUICK, "--steps", 12, "--out", run, "--eval-every", 12, "--stop-after", 6)
+            shutil.copytree(half, run)
             checkpoint = run / "checkpoints" / "step-6"
             tensors = load_file(checkpoint / "training.safetensors")
             state = json.loads((checkpoint / "training.json").read_text())
@@ -126,8 +145,11 @@ class Resume(app.AppTest):
                 state["schedule_steps"] = 11
             save_file(tensors, checkpoint / "training.safetensors")
             (checkpoint / "training.json").write_text(json.dumps(state))
-            self.train("--resume", run, *(("--steps", 12) if spoiled == "horizon" else ()))
-            same = load_file(run / "model.safetensors")["head.weight"].equal(
+        results = self.run_apps(("--resume", self.folder / spoiled, *(("--steps", 12) if spoiled == "horizon" else ()))
+                                for spoiled in spoils)
+        for spoiled, result in zip(spoils, results):
+            self.assertEqual(result.returncode, 0, result.stderr)
+            same = load_file(self.folder / spoiled / "model.safetensors")["head.weight"].equal(
                 load_file(whole / "model.safetensors")["head.weight"])
             # A horizon of 11 moves to 12, which is what the whole run has.
             self.assertEqual(same, spoiled in ("nothing", "horizon"), spoiled)
@@ -158,16 +180,17 @@ class Resume(app.AppTest):
         run = self.folder / "run"
         self.train(*QUICK, "--steps", 6, "--stop-after", 3, "--out", run)
         before = (run / "checkpoints" / "step-3" / "model.safetensors").read_bytes()
-        for option, value, message in (("--d-model", 32, "--d-model is 32, the checkpoint has 16"),
-                                       ("--task", "copy", "--task is copy, the checkpoint has sort"),
-                                       ("--dropout", 0.3, "--dropout is 0.3, the checkpoint has 0.2"),
-                                       ("--norm", "post", "--norm is post, the checkpoint has pre"),
-                                       ("--max-length", 12, "--max-length is 12, the checkpoint has 10"),
-                                       ("--seed", 2, "--seed is 2, the checkpoint has 1"),
-                                       ("--final-norm", "true", "--final-norm is true, the checkpoint has unset"),
-                                       ("--steps", 2, "--steps 2 is less than the 3 that the run has done"),
-                                       ("--config", "x.json", "--resume excludes --config")):
-            self.check_error(2 if option == "--config" else 1, message, "--resume", run, option, value)
+        cases = (("--d-model", 32, "--d-model is 32, the checkpoint has 16"),
+                 ("--task", "copy", "--task is copy, the checkpoint has sort"),
+                 ("--dropout", 0.3, "--dropout is 0.3, the checkpoint has 0.2"),
+                 ("--norm", "post", "--norm is post, the checkpoint has pre"),
+                 ("--max-length", 12, "--max-length is 12, the checkpoint has 10"),
+                 ("--seed", 2, "--seed is 2, the checkpoint has 1"),
+                 ("--final-norm", "true", "--final-norm is true, the checkpoint has unset"),
+                 ("--steps", 2, "--steps 2 is less than the 3 that the run has done"),
+                 ("--config", "x.json", "--resume excludes --config"))
+        self.check_errors(*((2 if option == "--config" else 1, message, ("--resume", run, option, value))
+                            for option, value, message in cases))
         self.check_error(1, "--attention-bias is true, the checkpoint has unset", "--resume", run, "--attention-bias")
         self.check_error(1, "train.txt, the checkpoint has unset", "--resume", run, *self.text_files())
         self.assertEqual((run / "checkpoints" / "step-3" / "model.safetensors").read_bytes(), before)
@@ -263,17 +286,19 @@ class Resume(app.AppTest):
         self.train("--config", run / "run.json", "--out", again)
         self.assertEqual(json.loads((again / "run.json").read_text()), effective)
         self.assertEqual(losses(run), losses(again))
-        for text, message in (("{", "is not a JSON object of options"), ("[]", "is not a JSON object of options"),
-                              ('{"d_model": 16}', 'there is no option "d_model"'), ('{"out": "x"}', 'no option "out"'),
-                              ('{"resume": "x"}', 'no option "resume"'), ('{"steps": 0}', "--steps"),
-                              ('{"steps": "many"}', "many"), ('{"seed": 1e20}', "--seed"),
-                              ('{"lr": ' + "[" * 100000 + "]" * 100000 + "}",
-                               "JSON nested more than 100 deep"), ('{"steps": [1]}', "steps is [1]"),
-                              ('{"norm": "middle"}', '"middle" is not one of pre|post'),
-                              ('{"attention-bias": 1}', "attention-bias is 1, not true or false"),
-                              ('{"heads": 5, "d-model": 16}', "not divisible")):
-            config.write_text(text)
-            self.check_error(1, message, "--config", config)
+        cases = (("{", "is not a JSON object of options"), ("[]", "is not a JSON object of options"),
+                 ('{"d_model": 16}', 'there is no option "d_model"'), ('{"out": "x"}', 'no option "out"'),
+                 ('{"resume": "x"}', 'no option "resume"'), ('{"steps": 0}', "--steps"),
+                 ('{"steps": "many"}', "many"), ('{"seed": 1e20}', "--seed"),
+                 ('{"lr": ' + "[" * 100000 + "]" * 100000 + "}",
+                 "JSON nested more than 100 deep"), ('{"steps": [1]}', "steps is [1]"),
+                 ('{"norm": "middle"}', '"middle" is not one of pre|post'),
+                 ('{"attention-bias": 1}', "attention-bias is 1, not true or false"),
+                 ('{"heads": 5, "d-model": 16}', "not divisible"))
+        wrong = [self.folder / f"wrong{number}.json" for number in range(len(cases))]
+        for path, (text, _) in zip(wrong, cases):
+            path.write_text(text)
+        self.check_errors(*((1, message, ("--config", path)) for path, (_, message) in zip(wrong, cases)))
         self.check_error(1, "no such file", "--config", self.folder / "none.json")
 
 

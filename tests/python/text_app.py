@@ -15,6 +15,7 @@ import app
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "apps"))
 import lesson
 
+torch.set_num_threads(1)
 PREDICT = ""
 SMALL = ("--threads", 1, "--d-model", 32, "--heads", 4, "--layers", 1)
 
@@ -98,30 +99,33 @@ class Text(app.AppTest):
 
     def test_wrong_lines_are_named(self):
         good = "a b\tx\nb a\ty\n"
-        for train, valid, options, message in (
-                ("a b\tx\na b x\n", good, (), "train.txt:2: no TAB between input and target"),
-                (good, "a b\tx\n\na\tb\tc\n", (), "valid.txt:3: 2 TABs"),
-                ("a b\tx\n\tx\n", good, (), "train.txt:2: the input has no tokens"),
-                ("a b\tx\na b\t \n", good, (), "train.txt:2: the target has no tokens"),
-                ("a b\tx y\na b c\tx y\n", good, (), "train.txt:2: the target has 2 tokens for 3 of the input"),
-                ("a b\tx y\n", good, (), "valid.txt:1: the target has 1 token for 2 of the input"),
-                ("a b\tx\na \xff\ty\n".encode("latin-1"), good, (), "train.txt:2: not UTF-8 at byte 3"),
-                ("a b\tx\n", good, (), "train.txt"), ("", good, (), "train.txt"), (good, "\n\n", (), "valid.txt"),
-                (good, good, ("--answers", "token"), "train.txt:1: the target has 1 token for 2 of the input")):
-            arguments = ("--train", self.write("train.txt", train), "--valid", self.write("valid.txt", valid), *options)
-            self.check_error(1, message, *arguments, "--out", self.run_folder)
-            self.assertFalse(self.run_folder.exists())
+        cases = (
+            ("a b\tx\na b x\n", good, (), "train.txt:2: no TAB between input and target"),
+            (good, "a b\tx\n\na\tb\tc\n", (), "valid.txt:3: 2 TABs"),
+            ("a b\tx\n\tx\n", good, (), "train.txt:2: the input has no tokens"),
+            ("a b\tx\na b\t \n", good, (), "train.txt:2: the target has no tokens"),
+            ("a b\tx y\na b c\tx y\n", good, (), "train.txt:2: the target has 2 tokens for 3 of the input"),
+            ("a b\tx y\n", good, (), "valid.txt:1: the target has 1 token for 2 of the input"),
+            ("a b\tx\na \xff\ty\n".encode("latin-1"), good, (), "train.txt:2: not UTF-8 at byte 3"),
+            ("a b\tx\n", good, (), "train.txt"), ("", good, (), "train.txt"), (good, "\n\n", (), "valid.txt"),
+            (good, good, ("--answers", "token"), "train.txt:1: the target has 1 token for 2 of the input"))
+        calls = []
+        for number, (train, valid, options, message) in enumerate(cases):
+            (self.folder / str(number)).mkdir()
+            train, valid = self.write(f"{number}/train.txt", train), self.write(f"{number}/valid.txt", valid)
+            calls.append((1, message, ("--train", train, "--valid", valid, *options, "--out",
+                                       self.folder / str(number) / "run")))
+        self.check_errors(*calls)
+        self.assertEqual(list(self.folder.glob("*/run")), [])
         train = self.write("train.txt", good)
-        for arguments, message in ((("--train", train), "--train goes with --valid"),
-                                   (("--valid", train), "--valid goes with --train"), (("--chars",),
-                                                                                       "--chars goes with --train"),
-                                   (("--train", train, "--valid", train, "--task", "copy"),
-                                    "--task does not go with --train"),
-                                   (("--train", train, "--valid", self.folder), "is a folder"),
-                                   (("--train", self.folder / "none", "--valid", train), "no such file"),
-                                   (("--train", train, "--valid", train, "--max-positions", 1),
-                                    "--max-positions 1 is less than the longest sequence, 2")):
-            self.check_error(1, message, *arguments)
+        cases = ((("--train", train), "--train goes with --valid"), (("--valid", train), "--valid goes with --train"),
+                 (("--chars",), "--chars goes with --train"),
+                 (("--train", train, "--valid", train, "--task", "copy"), "--task does not go with --train"),
+                 (("--train", train, "--valid", self.folder), "is a folder"),
+                 (("--train", self.folder / "none", "--valid", train), "no such file"),
+                 (("--train", train, "--valid", train, "--max-positions", 1),
+                  "--max-positions 1 is less than the longest sequence, 2"))
+        self.check_errors(*((1, message, arguments) for arguments, message in cases))
 
     def test_predict_says_what_is_wrong(self):
         self.train("a b\tx\nb a\ty\n", "a b\tx\n", "--steps", 4)
@@ -185,8 +189,8 @@ class Text(app.AppTest):
         train = self.write("train.txt", "".join(line for number, line in enumerate(lines) if number % 5))
         valid = self.write("valid.txt", "".join(lines[::5]))
         result = self.run_app("--train", train, "--valid", valid, "--threads", 1, "--d-model", 32, "--heads", 4,
-                              "--layers", 3,
-                              "--dropout", 0.1, "--embedding-dropout", 0.3, "--weight-decay", 0.1, "--steps", 4000, "--target", 90)
+                              "--layers", 3, "--dropout", 0.1, "--embedding-dropout", 0.3, "--weight-decay", 0.1,
+                              "--steps", 4000, "--target", 90, "--eval-every", 100)
         self.assertGreaterEqual(float(re.search(r"([\d.]+) % of 360 unseen", result.stdout)[1]), 90)
 
 
