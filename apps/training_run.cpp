@@ -180,7 +180,8 @@ class Run {
   }
 
   void check_memory(const ModelConfig& config, torch::Device device) {
-    memory_ = training_memory(config, options_.training, options_.loop.batch_size, dataset_->max_length());
+    memory_ = training_memory(config, options_.training, options_.loop.batch_size, dataset_->max_length(),
+                              dataset_->evaluation_size());
     const auto available = available_memory(device);
     require(!available || memory_.total() <= *available, "training takes about ", gigabytes(memory_.total()), " (",
             gigabytes(memory_.parameters), " for weights, gradients and moments, ", gigabytes(memory_.activations),

@@ -302,25 +302,6 @@ class Crash(app.AppTest):
         self.assertRegex(error,
                          r"^train: out of memory.* training takes about [\d.]+ GB: lower --batch-size \(2048\), --max-length \(16\)")
 
-    def test_the_estimate_is_near_what_a_run_takes(self):
-        (self.folder / "long.txt").write_text("".join(" ".join("ab" * 32) + "\t" + label + "\n" for label in "xy"))
-        long = ("--train", self.folder / "long.txt", "--valid", self.folder / "long.txt", "--threads", 1, "--steps", 3,
-                "--verbose")
-
-        def memory(*arguments):
-            with self.start(*long, *arguments) as process:
-                estimate = float(re.search(r"memory: about ([\d.]+) GB", process.stderr.read())[1])
-                _, status, usage = os.wait4(process.pid, 0)
-                process.returncode = os.waitstatus_to_exitcode(status)
-            self.assertEqual(process.returncode, 0)
-            return estimate, usage.ru_maxrss * 1024 / 1e9
-
-        _, alone = memory("--batch-size", 2)
-        for arguments in ((), ("--dropout", 0.1), ("--attention-dropout", 0.1), ("--precision", "bfloat16")):
-            estimate, taken = memory("--batch-size", 512, *arguments)
-            with self.subTest(arguments=arguments, estimate=estimate, taken=taken - alone):
-                self.assertLess(abs(estimate / (taken - alone) - 1), 0.35)
-
     def test_a_reader_of_the_log_that_is_gone(self):
         run = self.folder / "run"
         with self.start_held(*self.data, "--d-model", 16, "--heads", 2, "--steps", 200, "--out", run) as (process, log):

@@ -9,8 +9,7 @@
 namespace prenorm {
 namespace {
 
-constexpr std::int64_t kBatchSize = 256, kBatchTokens = 16384;
-constexpr std::int64_t kSortedTogether = 16 * kBatchSize;
+constexpr std::int64_t kSortedTogether = 16 * kEvaluationSequences;
 
 /// While it lives, the model is in evaluation mode and no gradient is kept.
 class Evaluating {
@@ -42,7 +41,7 @@ void for_each_piece(const std::vector<Example>& examples, const Use& use) {
   for (const Example& example : examples) {
     longest = std::max<std::int64_t>(longest, std::ssize(example.input));
     const auto size = std::ssize(piece) + 1;
-    if (size > kBatchSize || (size > 1 && size * longest > kBatchTokens)) {
+    if (size > kEvaluationSequences || (size > 1 && size * longest > kEvaluationTokens)) {
       use(std::exchange(piece, {}));
       longest = std::ssize(example.input);
     }

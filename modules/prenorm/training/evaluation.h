@@ -17,6 +17,9 @@ struct Score {
   double answers = 0;   ///< share of the single answers that were right
 };
 
+/// An evaluation batch has at most so many sequences, and so many tokens unless one sequence alone has more.
+constexpr std::int64_t kEvaluationSequences = 256, kEvaluationTokens = 16384;
+
 /// Judges the model in evaluation mode, on its device, by every evaluation example; draws no random number, and the
 /// mode is put back. `interrupted` is asked now and then; where it says yes there is no score.
 std::optional<Score> evaluate(EncoderModel model, const Dataset& dataset,

@@ -10,14 +10,17 @@ namespace prenorm {
 
 /// What training takes at its peak, in bytes; in floating point, since sizes that overflow 64 bits are asked for too.
 struct MemoryEstimate {
-  double parameters = 0;   ///< weights, gradients and AdamW's two moments
-  double activations = 0;  ///< the longest batch, and what forward keeps of it for backward
+  double parameters = 0;  ///< weights, gradients and AdamW's two moments
+  double activations =
+      0;  ///< what there is at the peak beside them, or while not all gradients are there in their place
   double total() const { return parameters + activations; }
 };
 
-/// Estimates training steps of `batch_size` sequences of `length` tokens, without building anything.
+/// Estimates, without building anything, training steps of `batch_size` sequences of at most `length` tokens and the
+/// evaluation of `evaluation_size` such sequences. On the CPU never less than LibTorch's allocator hands out for them
+/// at once, and at most 1.5 times that; what the process holds is more, as malloc keeps some of what is freed.
 MemoryEstimate training_memory(const ModelConfig& config, const TrainingOptions& options, std::int64_t batch_size,
-                               std::int64_t length);
+                               std::int64_t length, std::int64_t evaluation_size = 0);
 
 /// The bytes that this process can still take: of the machine's memory, the limits of its control groups and of
 /// `ulimit -v`, the least; of a GPU what is free. Unset where that cannot be found out.
