@@ -22,7 +22,7 @@ test_everywhere() {
 # not matter while nothing is linked.
 test_headers() {
   local folder=$PWD/build/headers sources file
-  need_packages g++ python3 python3-venv libcli11-dev nlohmann-json3-dev libminizip-dev zlib1g-dev catch2
+  need_packages "${BUILD_PACKAGES[@]}" python3 python3-venv catch2
   if [ ! -d "$folder/torch/include" ]; then
     [ -x "$VENV/bin/pip" ] || python3 -m venv "$VENV"
     say "downloading the headers of LibTorch $TORCH_MINIMUM (about 100 MB)"
