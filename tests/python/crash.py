@@ -75,8 +75,8 @@ class Crash(app.AppTest):
                     process.kill()  # one that has ended does not mind
 
     def test_a_kill_leaves_the_newest_checkpoint_whole(self):
-        """Killed again and again, one time in ten at any moment, else at some moment after a save has begun: a wide model
-        writes 20 MB after every step. It is stopped first, to see that it stands inside a save when it is killed."""
+        """Killed again and again, one time in ten at any moment, else at some moment after a save has begun: a wide
+        model writes 20 MB after every step. It is stopped first, to see that it stands inside a save when it is killed."""
         run, draw = self.folder / "run", random.Random(KILLS)
         wide = (*self.data, "--d-model", 256, "--layers", 2, "--batch-size", 2, "--eval-every", 1, "--steps", 1000000)
         arguments, inside, wanted, newest, kills = (*wide, "--out", run), 0, 0, 0, 0
@@ -211,8 +211,8 @@ class Crash(app.AppTest):
                         self.assertIn("; nothing was kept (--out FOLDER keeps a run)", last)
 
     def test_the_second_ctrl_c_ends_it_at_once(self):
-        """While a large checkpoint is being written, or a long step computed: neither is brought to its end, after which
-        the first one alone would end the program, with a last line."""
+        """While a large checkpoint is being written, or a long step computed: neither is brought to its end, after
+        which the first one alone would end the program, with a last line."""
         def interrupt(process):
             """The signal, once the one before has been taken."""
             process.send_signal(signal.SIGINT)

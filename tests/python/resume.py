@@ -88,8 +88,8 @@ class Resume(app.AppTest):
                     self.assert_same_run(whole, parts, 20)
 
     def test_in_many_parts_by_signals(self):
-        """Each part is stopped after some evaluations, at whatever step it has come to; the run would go on for hours, so
-        that it never ends before its signal."""
+        """Each part is stopped after some evaluations, at whatever step it has come to; the run would go on for hours,
+        so that it never ends before its signal."""
         settings, draw = (*QUICK, "--steps", 1000000, "--eval-every", 5), random.Random(5)
         whole, parts = self.folder / "whole", self.folder / "parts"
         arguments, step = (*settings, "--out", parts), 0
@@ -156,7 +156,7 @@ class Resume(app.AppTest):
 
     def test_python_reads_a_checkpoint_without_us(self):
         run = self.folder / "run"
-        self.train(*QUICK, "--steps", 4, "--out", run)
+        self.train(*QUICK, "--steps", 4, "--eval-every", 4, "--out", run)
         checkpoint = run / "checkpoints" / "step-4"
         model, training = load_file(checkpoint / "model.safetensors"), load_file(checkpoint / "training.safetensors")
         state = json.loads((checkpoint / "training.json").read_text())
@@ -178,7 +178,7 @@ class Resume(app.AppTest):
 
     def test_another_model_or_task_is_refused_with_both_values(self):
         run = self.folder / "run"
-        self.train(*QUICK, "--steps", 6, "--stop-after", 3, "--out", run)
+        self.train(*QUICK, "--steps", 6, "--eval-every", 6, "--stop-after", 3, "--out", run)
         before = (run / "checkpoints" / "step-3" / "model.safetensors").read_bytes()
         cases = (("--d-model", 32, "--d-model is 32, the checkpoint has 16"),
                  ("--task", "copy", "--task is copy, the checkpoint has sort"),
@@ -205,7 +205,7 @@ class Resume(app.AppTest):
 
     def test_other_data_is_refused_wherever_it_is(self):
         text, run = self.text_files(), self.folder / "run"
-        self.train(*QUICK[:12], *text, "--steps", 6, "--stop-after", 3, "--out", run)
+        self.train(*QUICK[:12], *text, "--steps", 6, "--eval-every", 6, "--stop-after", 3, "--out", run)
         moved = self.folder / "moved.txt"
         (self.folder / "train.txt").rename(moved)
         self.check_error(1, "no such file", "--resume", run)
@@ -217,7 +217,7 @@ class Resume(app.AppTest):
 
     def test_broken_checkpoints_are_named_and_change_nothing(self):
         run = self.folder / "run"
-        self.train(*QUICK, "--steps", 6, "--stop-after", 3, "--out", run)
+        self.train(*QUICK, "--steps", 6, "--eval-every", 6, "--stop-after", 3, "--out", run)
         checkpoint = run / "checkpoints" / "step-3"
         before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
         for name in ("training.json", "training.safetensors", "model.safetensors", "config.json"):
@@ -253,7 +253,7 @@ class Resume(app.AppTest):
 
     def test_a_run_that_is_over_only_reports(self):
         run = self.folder / "run"
-        first = self.train(*QUICK, "--steps", 4, "--out", run).stdout
+        first = self.train(*QUICK, "--steps", 4, "--eval-every", 4, "--out", run).stdout
         again = self.train("--resume", run).stdout
         self.assertEqual(first, again)
         longer = self.train("--resume", run, "--steps", 6, "--stop-after", 5)
@@ -264,7 +264,7 @@ class Resume(app.AppTest):
 
     def test_a_folder_that_holds_a_run_is_not_written_over(self):
         run = self.folder / "run"
-        self.train(*QUICK, "--steps", 4, "--out", run)
+        self.train(*QUICK, "--steps", 4, "--eval-every", 4, "--out", run)
         self.check_error(1, "holds a run that came to step 4: resume it or take another folder", *QUICK, "--out", run)
         for name in ("config.json", "metrics.jsonl", "vocabulary.json"):
             other = self.folder / name.replace(".", "-")
