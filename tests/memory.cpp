@@ -91,7 +91,7 @@ struct Case {
                      .head = Head::token,
                      .num_classes = 10};
   TrainingOptions options = {};
-  int64_t batch_size = 32, length = 16, evaluation_size = 1;
+  int64_t batch_size = 16, length = 16, evaluation_size = 1;
 };
 
 /// Sequences of full length, or one of them and shorter ones.
@@ -169,7 +169,7 @@ void check(const Case& run) {
 std::vector<Case> kinds(const Case& base) {
   std::vector<Case> cases;
   for (const auto precision : {Precision::float32, Precision::bfloat16}) {
-    for (const auto& [dropout, attention_dropout] : {std::pair(0.0, 0.0), {0.1, 0.0}, {0.0, 0.1}, {0.1, 0.1}}) {
+    for (const auto& [dropout, attention_dropout] : {std::pair(0.0, 0.0), {0.1, 0.0}, {0.1, 0.1}}) {
       Case& next = cases.emplace_back(base);
       next.options.precision = precision;
       next.config.dropout = dropout;
@@ -215,7 +215,7 @@ TEST_CASE("a run takes no more than the estimate, and two thirds of it at least"
       for (const auto& [d_model, heads] : {std::pair(16, 2), {64, 8}, {256, 4}}) {
         if (batch_size * length * d_model > 1 << 14) continue;
         for (const int64_t layers : {1, 6}) {
-          if (layers * d_model > 384) continue;
+          if (layers * d_model > 256) continue;
           for (const int64_t parts : {1, 4}) {
             if (parts > 1 && d_model == 64) continue;
             Case run{.options = {}, .batch_size = batch_size, .length = length};

@@ -100,7 +100,8 @@ struct Sizes {
 };
 
 /// Attention without dropout on its weights is computed in blocks of them: one for each thread in forward, two in
-/// backward, in float and, where that is the precision, in bfloat16 too.
+/// backward, in float and, where that is the precision, in bfloat16 too. oneDNN's scratch for each product of bfloat16
+/// blocks is not in it: some kilobytes times the threads, on the CPUs that have such products.
 double block_bytes(double t, bool half) {
   const double queries = t >= 768 ? 256 : t >= 192 ? 64 : 32;
   return 2 * (half ? 6 : 4) * at::get_num_threads() * std::min(queries, t) * std::min(512.0, t);
