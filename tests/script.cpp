@@ -9,6 +9,7 @@
 #include "prenorm/model.h"
 #include "prenorm/script/export.h"
 #include "prenorm/tensor_file/tensor_file.h"
+#include "prenorm/weights/weights.h"
 #include "support.h"
 
 namespace script_test {
@@ -41,6 +42,7 @@ TEST_CASE("an exported model reads back in C++ with its keys, values and outputs
   const auto path = folder.path / "model.ts";
   torch::manual_seed(1);
   EncoderModel model(kConfig);
+  for (auto& parameter : model->parameters()) parameter.data().normal_(0.0, 0.5);
   auto script = exported(*model, path);
   model->eval();
   const Tensor ids = torch::randint(7, {3, 5}, torch::kLong);
@@ -69,6 +71,16 @@ TEST_CASE("an exported model reads back in C++ with its keys, values and outputs
   torch::jit::ExtraFilesMap extra{{"config.json", ""}};
   torch::jit::load(path.string(), std::nullopt, extra);
   CHECK(ModelConfig::from_json(extra["config.json"]) == kConfig);
+
+  const auto frozen_path = folder.path / "frozen.ts";
+  torch::jit::freeze(script).save(frozen_path.string());
+  const auto frozen = TensorFile::open(frozen_path);
+  CHECK(frozen.kind() == TensorFile::Kind::frozen_torchscript);
+  std::int64_t elements = 0, expected = 0;
+  for (const auto& tensor : frozen.tensors()) elements += numel(tensor.shape);
+  for (const auto& parameter : parameters) expected += parameter.value().numel();
+  CHECK(elements == expected);
+  CHECK(error_of([&] { load_weights(*model, frozen_path); }).find("is frozen TorchScript") != std::string::npos);
 }
 
 TEST_CASE("exporting leaves the model, its mode and the random generator as they were") {

@@ -235,6 +235,7 @@ TEST_CASE("a sharded checkpoint is one file to its reader") {
 
   const auto error = [&](const std::string& weight_map) { return error_of(index(weight_map)); };
   CHECK(error(map + ",\"d\":\"" + first + "\"") == "the shard \"" + first + "\" does not hold the tensor \"d\"");
+  CHECK(error("},\"weight_map\":{" + map) == "duplicate key \"weight_map\"");
   CHECK(error(map + "," + map) == "weight_map has \"b\" twice");
   CHECK(error("\"a\":\"../x\"") == "weight_map gives \"a\" the shard \"../x\", not a file beside the index");
   CHECK(error("\"a\":\"/x\"") == "weight_map gives \"a\" the shard \"/x\", not a file beside the index");
@@ -372,7 +373,8 @@ TEST_CASE("a pickle is not executed, and what it asks for is named") {
               "c__main__\nNet\nq\0)\x81}b."s) ==
         "is a whole pickled module or object (class \"__main__.Net\"); save model.state_dict() instead of the model");
   CHECK(error("\x80\x02}X\x05\0\0\0modelctorch.nn.modules.linear\nLinear\n)\x81}bs."s)
-            .find("is a whole pickled module or object (class \"torch.nn.modules.linear.Linear\")") == 0);
+            .find("is a whole pickled module or object under \"model\" (class \"torch.nn.modules.linear.Linear\")") ==
+        0);
   CHECK(error("\x80\x02}.") == "holds no state dict: there are no tensors under its keys (it has none)");
   CHECK(error("\x80\x02}X\x05\0\0\0epochK\x01s."s) ==
         "holds no state dict: there are no tensors under its keys \"epoch\"");
@@ -389,6 +391,28 @@ TEST_CASE("a pickle is not executed, and what it asks for is named") {
   stream.close();
   CHECK(error_of(folder.path / "x.npz") ==
         "is a zip without data.pkl, not written by PyTorch (it holds \"weight.npy\")");
+}
+
+TEST_CASE("objects beside a state dict stay what they are, and a hostile pickle stays small") {
+  const Folder folder;
+  const std::string state = "}X\x01\0\0\0a"s + float_tensor("K\0K\x02\x85K\x01\x85"s) + "s";
+  const std::string system = "cos\nsystem\nX\x04\0\0\0true\x85R"s;
+  const auto open = [&](const std::string& pickle) {
+    return TensorFile::open(pt_file(folder, "\x80\x02" + pickle + ".", bytes_of<float>({1, 2})));
+  };
+  const auto file = open("}(X\x03\0\0\0net"s + state + "X\x04\0\0\0rest"s + system + "u");
+  CHECK(file.skipped() == std::vector<std::string>{"rest"});
+  CHECK(read<float>(file, "a") == std::vector<float>{1, 2});
+  // A dict of a class of its own, made with keyword arguments, filled and given a state.
+  CHECK(open("}(X\x03\0\0\0net"s + state + "X\x04\0\0\0restcx\nDict\n)}\x92(X\x01\0\0\0kK\x01u}bu"s).skipped().size() ==
+        1);
+  const auto error = [&](const std::string& pickle) {
+    return error_of(pt_file(folder, "\x80\x02" + pickle + ".", bytes_of<float>({1})));
+  };
+  CHECK(error("}(X\x03\0\0\0net}(X\x01\0\0\0a"s + float_tensor("K\0))"s) + "X\x04\0\0\0rest"s + system + "uu") ==
+        "refuses \"os.system\" under \"net.rest\": only tensors and plain Python values are read, nothing is executed");
+  // One long name again and again.
+  CHECK(error("c" + std::string(10000, 'm') + "\nf\n") == "the pickle holds a global of more than 10000 bytes");
 }
 
 TEST_CASE("LibTorch's own archive is read, with the paths of its parameters") {

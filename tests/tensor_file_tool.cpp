@@ -1,5 +1,5 @@
 // What tests/python/tensor_file.py asks of the library:
-//   tensor_file_tool list FILE              kind, left-out entries, then a tensor a line
+//   tensor_file_tool list FILE [ENTRY]      kind, left-out entries, then a tensor a line
 //   tensor_file_tool copy FILE COPY         as .pt or safetensors, by the name of the copy
 #include <cstring>
 #include <iostream>
@@ -13,7 +13,7 @@ using namespace prenorm;
 namespace {
 
 void list(const TensorFile& file) {
-  const char* kinds[] = {"safetensors", "state_dict", "cpp_archive", "torchscript"};
+  const char* kinds[] = {"safetensors", "state_dict", "cpp_archive", "torchscript", "frozen_torchscript"};
   std::cout << "kind " << kinds[static_cast<int>(file.kind())] << "\n";
   for (const std::string& name : file.skipped()) std::cout << "skipped " << name << "\n";
   for (const auto& [key, value] : file.metadata()) std::cout << "metadata " << key << " " << value << "\n";
@@ -51,8 +51,8 @@ void copy(const TensorFile& file, const std::filesystem::path& path) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc == 3 && std::strcmp(argv[1], "list") == 0) {
-      list(TensorFile::open(argv[2]));
+    if ((argc == 3 || argc == 4) && std::strcmp(argv[1], "list") == 0) {
+      list(TensorFile::open(argv[2], argc == 4 ? argv[3] : ""));
     } else if (argc == 4 && std::strcmp(argv[1], "copy") == 0) {
       copy(TensorFile::open(argv[2]), argv[3]);
     } else {

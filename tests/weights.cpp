@@ -360,4 +360,30 @@ TEST_CASE("LibTorch's own encoder gives its weights, and takes them") {
   load_weights(*ours, folder.path / "archive.pt", {.layout = torch_layout()});
 }
 
+TEST_CASE("what a C++ program pickled is loaded, of several state dicts the one that is named") {
+  const Folder folder;
+  const auto original = model(1), other = model(2);
+  const auto dict_of = [](const EncoderModel& from) {
+    c10::Dict<std::string, Tensor> dict;
+    for (const auto& [name, tensor] : state_of(*from)) dict.insert(name, tensor);
+    return dict;
+  };
+  const auto pickled = [&](const c10::IValue& value) {
+    const std::vector<char> bytes = torch::pickle_save(value);
+    return folder.write("a.pt", std::string(bytes.begin(), bytes.end()));
+  };
+  auto target = model(3);
+  load_weights(*target, pickled(dict_of(original)));
+  CHECK(same_state(state_of(*target), state_of(*original)));
+  c10::Dict<std::string, c10::Dict<std::string, Tensor>> two;
+  two.insert("teacher", dict_of(original));
+  two.insert("student", dict_of(other));
+  const auto path = pickled(two);
+  CHECK(message_of<Error>([&] {
+          load_weights(*target, path);
+        }).find("holds several state dicts, \"teacher\", \"student\": name the one to read") != std::string::npos);
+  load_weights(*target, path, {.entry = "student"});
+  CHECK(same_state(state_of(*target), state_of(*other)));
+}
+
 }  // namespace weights_test

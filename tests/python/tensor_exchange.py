@@ -1,7 +1,11 @@
 """Files of Python's torch and safetensors against ours: tensor_exchange.py TOOL, the built tensor_file_tool."""
 
+import argparse
+import collections
+import datetime
 import json
 import os
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -50,6 +54,22 @@ class Net(torch.nn.Module):
         return self.norm(self.first(x) * self.mask.sum())
 
 
+class Attributes(dict):
+    """A dict with attributes, as configurations are."""
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+class Runs:
+    def __init__(self, command):
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
 class TensorFileTest(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)
@@ -60,8 +80,8 @@ class TensorFileTest(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def lines(self, path, kind):
-        done = run("list", path)
+    def lines(self, path, kind, *entry):
+        done = run("list", path, *entry)
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
         self.assertEqual(lines[0], f"kind {kind}")
@@ -72,8 +92,8 @@ class TensorFileTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.path(name)
 
-    def error(self, path):
-        done = run("list", path)
+    def error(self, path, *entry):
+        done = run("list", path, *entry)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stdout, "")
         self.assertEqual(done.stderr.count("\n"), 1)
@@ -143,7 +163,7 @@ class TensorFileTest(unittest.TestCase):
             "dict": (dict(state), []),
             "parameters": ({k: torch.nn.Parameter(v) for k, v in state.items() if v.is_floating_point()}, []),
             "beside": (dict(state) | {"epoch": 3}, ["epoch"]),
-            "deep": ({"model": {"state_dict": state, "version": 1}, "epoch": 1}, ["model.version", "epoch"]),
+            "deep": ({"model": {"state_dict": state, "version": 1}, "epoch": 1}, ["epoch", "model.version"]),
         }
         for key in ("model", "state_dict", "model_state_dict"):
             cases[key] = (around | {key: state}, list(around))
@@ -244,6 +264,82 @@ class TensorFileTest(unittest.TestCase):
         torch.save({"a": torch.ones(1000)}, self.path("a.pt"))
         os.truncate(self.path("a.pt"), 2000)
         self.assertRegex(self.error(self.path("a.pt")), "truncated: at least 4[0-9]{3} bytes are expected, the file has 2000")
+
+    def test_objects_beside_a_state_dict_are_left_out(self):
+        state, path = Net().state_dict(), self.path("a.pt")
+        marker = self.path("executed")
+        for rest in ({"args": argparse.Namespace(lr=1e-3), "epoch": 3}, {"rng": numpy.random.get_state()},
+                     {"hyper": {"root": pathlib.Path("x")}, "when": datetime.date(2020, 1, 1)}, {"net": torch.nn.Linear(2, 2)},
+                     {"fields": [Attributes], "rest": Attributes(a=1), "queue": collections.deque([1])},
+                     {"run": Runs(f"touch {marker}")}):
+            for protocol in (2, 3, 4, 5):
+                torch.save({"state_dict": state} | rest, path, pickle_protocol=protocol)
+                self.assert_holds(path, state)
+                self.assertEqual(self.lines(path, "state_dict")[:len(rest)], [f"skipped {name}" for name in rest])
+        self.assertFalse(os.path.exists(marker))
+        for value, name in ((argparse.Namespace(), "argparse.Namespace"), (Runs("true"), "posix.system"),
+                            (torch.ones(2).as_subclass(Subclass), "Subclass")):
+            torch.save({"model": {"w": torch.ones(1), "extra": value}}, path)
+            self.assertRegex(self.error(path), f'refuses "(__main__[.])?{name}" under "model.extra"')
+        torch.save({"epoch": 3, "net": torch.nn.Linear(2, 2)}, path)
+        self.assertIn('whole pickled module or object under "net" (class "torch.nn.modules.linear.Linear")', self.error(path))
+
+    def test_the_state_dict_is_found_by_its_tensors(self):
+        net, path = Net(), self.path("a.pt")
+        state = net.state_dict()
+        for parameter in net.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        adam = torch.optim.Adam(net.parameters())
+        adam.step()
+        for saved in ({"module": state, "ds_version": "0.14"}, {"weight": state, "epoch": 3}, {"net": state},
+                      {"net": state, "optimizer": adam.state_dict(), "rng": torch.get_rng_state(), "best": torch.tensor(0.5)},
+                      {"net": state, "scores": {"best": torch.tensor(0.5)}, "classes": torch.ones(3)},
+                      {"net": {"scale": torch.tensor(2.0)}, "epoch": 1}, {"checkpoint": {"state": {"net": state}}}, {"model": state, "model_ema": state},
+                      {"state_dict": state, "callbacks": {"Stop": {"weights": torch.ones(3)}}}):
+            torch.save(saved, path)
+            self.assert_holds(path, saved["net"] if len(saved.get("net", ())) == 1 else state)
+        other = {"w": torch.ones(2)}
+        for saved, names in (({"params_ema": state, "params": other}, '"params_ema", "params"'),
+                             ({"teacher": other, "student": state, "epoch": 1}, '"teacher", "student"'),
+                             ({"x": {"g": state, "d": other}}, '"x.g", "x.d"'),
+                             ({"model": state, "state_dict": other}, '"model", "state_dict"')):
+            torch.save(saved, path)
+            self.assertIn(f"holds several state dicts, {names}: name the one to read (LoadOptions::entry, params --entry)",
+                          self.error(path))
+            for name in names.replace('"', "").split(", "):
+                expected = other if (saved | saved.get("x", {})).get(name.split(".")[-1]) is other else state
+                listed = [line.split()[1] for line in self.lines(path, "state_dict", name) if line.startswith("tensor")]
+                self.assertEqual(listed, list(expected))
+        self.assertIn('holds no entry "z"; its keys are "model", "state_dict"', self.error(path, "z"))
+        save_file(other, self.path("b.safetensors"))
+        self.assertIn('has no entry "w"', self.error(self.path("b.safetensors"), "w"))
+        torch.save(dict(state) | {"extra": {"w": torch.ones(1)}}, path)
+        self.assert_holds(path, state)
+
+    def test_state_dicts_of_cpp_programs(self):
+        # torch::pickle_save writes what this does: types stand beside lists and dicts.
+        state = dict(Net().state_dict())
+        for saved in (state, {"model": state}, {"net": state, "scores": {"best": torch.tensor(0.5)}}):
+            with open(self.path("a.pt"), "wb") as file:
+                file.write(torch._C._pickle_save(saved))
+            self.assert_holds(self.path("a.pt"), state)
+        with open(self.path("a.pt"), "wb") as file:
+            file.write(torch._C._pickle_save([torch.ones(2)]))
+        self.assertIn("holds no state dict but another Python value", self.error(self.path("a.pt")))
+
+    def test_frozen_torchscript_has_constants(self):
+        net = Net().eval()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.jit.freeze(torch.jit.script(net)).save(self.path("frozen.ts"))
+            torch.jit.freeze(torch.jit.script(net), preserved_attrs=["training"]).save(self.path("mode.ts"))
+            torch.jit.trace(net.first, torch.ones(2, 3)).save(self.path("traced.ts"))
+        lines = self.lines(self.path("frozen.ts"), "frozen_torchscript")
+        self.assertEqual(lines[0].rsplit(" ", 3)[0], "tensor CONSTANTS.c0")
+        self.assertEqual(self.lines(self.path("mode.ts"), "frozen_torchscript"), lines)
+        stored = load_file(self.copied(self.path("frozen.ts")))
+        self.assertTrue(any(torch.equal(value, net.first.weight) for value in stored.values()))
+        self.lines(self.path("traced.ts"), "torchscript")
 
     def test_shards_of_both_kinds(self):
         tensors = {"a": torch.rand(2), "b": torch.rand(3)}

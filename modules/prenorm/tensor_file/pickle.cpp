@@ -5,7 +5,6 @@
 #include <unordered_map>
 
 #include "prenorm/error.h"
-#include "prenorm/tensor_file/text.h"
 
 namespace prenorm {
 
@@ -14,12 +13,14 @@ using Kind = PickleValue::Kind;
 // Far above what a checkpoint of 100 MB of pickle has, and what keeps memory in proportion to it.
 constexpr std::size_t kMaxValues = 5'000'000;
 constexpr std::size_t kMaxOperations = 25'000'000;
+constexpr std::size_t kMaxGlobal = 10'000;  // bytes of a name
+constexpr std::size_t kMaxGlobals = 100'000'000;
 
 /// The stack machine of Python's pickletools, for the operations that PyTorch's files are made of.
 class PickleMachine {
  public:
-  PickleMachine(Pickle& pickle, const std::function<bool(std::string_view)>& allowed)
-      : pickle_(pickle), bytes_(pickle.bytes_), allowed_(allowed), other_(pickle.values_.emplace_back()) {}
+  PickleMachine(Pickle& pickle, const std::function<bool(std::string_view)>& known)
+      : pickle_(pickle), bytes_(pickle.bytes_), known_(known), other_(pickle.values_.emplace_back()) {}
 
   const PickleValue* run() {
     require(bytes_.size() > 2 && bytes_[0] == '\x80', "the pickle does not begin with a protocol");
@@ -94,6 +95,11 @@ class PickleMachine {
       case 'Q': return push_items(Kind::persistent, pop(1));  // BINPERSID
       case 'R': return reduce();
       case '\x81': return push_items(Kind::object, pop(2));  // NEWOBJ
+      case '\x92': {  // NEWOBJ_EX
+        auto items = pop(3);
+        items.pop_back();
+        return push_items(Kind::object, std::move(items));
+      }
       case 'b': return build();
       default: {
         constexpr char kDigits[] = "0123456789abcdef";
@@ -151,24 +157,11 @@ class PickleMachine {
   }
 
   void push_global(std::string_view module, std::string_view name) {
-    const std::string full = std::string(module) + "." + std::string(name);
-    if (!allowed_(full)) refuse(full);
-    push(Kind::global).text = pickle_.names_.emplace_back(full);
-  }
-
-  [[noreturn]] void refuse(const std::string& name) const {
-    const bool outermost = stack_.empty() && builds_object();
-    require(!outermost && !name.starts_with("torch.nn.modules."), "is a whole pickled module or object (class ",
-            InQuotes(name), "); save model.state_dict() instead of the model");
-    fail("refuses ", InQuotes(name), ": only tensors and plain Python values are read, nothing is executed");
-  }
-
-  /// Whether what follows, after storing it for later, is an empty tuple of arguments and NEWOBJ.
-  bool builds_object() const {
-    std::string_view rest = bytes_.substr(position_);
-    if (rest.starts_with('q')) rest.remove_prefix(std::min<std::size_t>(2, rest.size()));
-    if (rest.starts_with('\x94')) rest.remove_prefix(1);
-    return rest.starts_with(")\x81");
+    require(module.size() + name.size() < kMaxGlobal, "the pickle holds a global of more than ", kMaxGlobal, " bytes");
+    const auto [full, added] = pickle_.names_.insert(std::string(module) + "." + std::string(name));
+    if (added) globals_ += full->size();
+    require(globals_ <= kMaxGlobals, "the pickle holds globals of more than ", kMaxGlobals, " bytes");
+    push(known_(*full) ? Kind::global : Kind::foreign).text = *full;
   }
 
   PickleValue* top() const {
@@ -198,6 +191,8 @@ class PickleMachine {
 
   void extend(Kind kind, const std::vector<const PickleValue*>& items) {
     PickleValue& container = *top();
+    // A dict or list of a class of its own: opaque.
+    if (container.is(Kind::object) || container.is(Kind::foreign) || container.is(Kind::call)) return;
     require(container.is(kind), "the pickle adds items to what is no ", kind == Kind::dict ? "dict" : "list");
     require(kind == Kind::list || items.size() % 2 == 0, "the pickle sets a key without a value");
     container.items.insert(container.items.end(), items.begin(), items.end());
@@ -215,13 +210,16 @@ class PickleMachine {
   }
 
   void reduce() {
-    auto items = pop(2);
-    require(items[1]->is(Kind::list), "the pickle calls with arguments that are no tuple");
-    const std::string_view function = items[0]->is(Kind::global) ? items[0]->text : std::string_view();
-    if (function == "collections.OrderedDict" || function == "collections.defaultdict") {
+    const PickleValue* arguments = pop();
+    PickleValue* function = pop();
+    require(arguments->is(Kind::list), "the pickle calls with arguments that are no tuple");
+    const std::string_view name = function->is(Kind::global) ? function->text : std::string_view();
+    if (function->is(Kind::foreign)) {
+      stack_.push_back(function);
+    } else if (name == "collections.OrderedDict" || name == "collections.defaultdict") {
       push(Kind::dict);
     } else {
-      push_items(Kind::call, std::move(items));
+      push_items(Kind::call, {function, arguments});
     }
   }
 
@@ -233,17 +231,18 @@ class PickleMachine {
 
   Pickle& pickle_;
   std::string_view bytes_;
-  const std::function<bool(std::string_view)>& allowed_;
+  const std::function<bool(std::string_view)>& known_;
   std::size_t position_ = 0;
   bool done_ = false;
   std::vector<PickleValue*> stack_ = {};
   std::vector<std::size_t> marks_ = {};
   std::unordered_map<std::uint32_t, PickleValue*> memo_ = {};
   PickleValue& other_;
+  std::size_t globals_ = 0;
 };
 
-Pickle::Pickle(std::string bytes, const std::function<bool(std::string_view)>& allowed) : bytes_(std::move(bytes)) {
-  root_ = PickleMachine(*this, allowed).run();
+Pickle::Pickle(std::string bytes, const std::function<bool(std::string_view)>& known) : bytes_(std::move(bytes)) {
+  root_ = PickleMachine(*this, known).run();
 }
 
 }  // namespace prenorm

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@ struct PickleValue {
     list,        ///< a list, tuple or set: items
     dict,        ///< items: key, value, key, value, ...
     global,      ///< text: "module.name"
+    foreign,     ///< a global that the reader does not know, or what a call of it would return. text: "module.name"
     call,        ///< items: function, arguments (a list)
     object,      ///< items: class, arguments, and the state once it is set
     persistent,  ///< items: the identifier (PyTorch: a list that describes a storage)
@@ -33,9 +35,9 @@ struct PickleValue {
 /// A pickle read into values, without executing anything in it.
 class Pickle {
  public:
-  /// Reads protocols 2 to 5. `allowed` says of each "module.name" whether the pickle may mention it. Throws Error
-  /// naming what is not allowed, or saying that the bytes are damaged.
-  Pickle(std::string bytes, const std::function<bool(std::string_view)>& allowed);
+  /// Reads protocols 2 to 5. `known` says of each "module.name" whether it means something to the reader; all else is
+  /// foreign, and what is built of it opaque. Throws Error when the bytes are damaged.
+  Pickle(std::string bytes, const std::function<bool(std::string_view)>& known);
   Pickle(const Pickle&) = delete;
   Pickle& operator=(const Pickle&) = delete;
 
@@ -50,7 +52,7 @@ class Pickle {
   // Values point at each other, in circles too, and into the bytes: they go all at once.
   const std::string bytes_;
   std::deque<PickleValue> values_;
-  std::deque<std::string> names_;
+  std::set<std::string> names_;
   const PickleValue* root_ = nullptr;
 };
 

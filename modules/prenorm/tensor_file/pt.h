@@ -5,8 +5,8 @@
 
 namespace prenorm {
 
-/// Reads a zip that PyTorch wrote: `torch.save` of a state dict, LibTorch's own archives, TorchScript. Executes
-/// nothing; throws Error naming what it refuses.
-TensorFile::Contents read_pt(const FileSource& source);
+/// Reads a zip that PyTorch wrote: `torch.save` of a state dict, LibTorch's own archives, TorchScript. `entry` is that
+/// of TensorFile::open. Executes nothing; throws Error naming what it refuses.
+TensorFile::Contents read_pt(const FileSource& source, std::string_view entry = {});
 
 }  // namespace prenorm

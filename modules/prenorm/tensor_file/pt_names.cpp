@@ -77,7 +77,7 @@ std::optional<Dtype> find_pt_dtype(std::string_view name) {
   return std::nullopt;
 }
 
-bool pt_global_allowed(std::string_view name) {
+bool pt_global_known(std::string_view name) {
   for (const std::string_view module : {"builtins.", "__builtin__."}) {
     if (name.starts_with(module)) return contains(kBuiltins, name.substr(module.size()));
   }

@@ -20,8 +20,7 @@ const PtDtype* pt_dtype(Dtype dtype);
 /// The type with that name or storage class, if it is one we read.
 std::optional<Dtype> find_pt_dtype(std::string_view name_or_storage);
 
-/// Whether a pickle may mention this global ("module.name"): what PyTorch's own files are made of, and plain
-/// containers.
-bool pt_global_allowed(std::string_view name);
+/// Whether a global ("module.name") is one that state dicts of PyTorch are made of, or a plain container.
+bool pt_global_known(std::string_view name);
 
 }  // namespace prenorm

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <set>
 
 #include "prenorm/error.h"
 #include "prenorm/tensor_file/json_events.h"
@@ -17,7 +18,10 @@ class IndexEvents : public JsonEvents {
   explicit IndexEvents(ShardedIndex& index) : index_(index) {}
 
   bool key(std::string& text) override {
-    if (depth_ == 1) section_ = text;
+    if (depth_ == 1) {
+      require(sections_.insert(text).second, "duplicate key ", InQuotes(text));
+      section_ = text;
+    }
     if (depth_ == 2) key_ = text;
     return true;
   }
@@ -58,6 +62,7 @@ class IndexEvents : public JsonEvents {
   int depth_ = 0;
   bool has_map_ = false;
   std::string section_, key_;
+  std::set<std::string> sections_;
 };
 
 }  // namespace

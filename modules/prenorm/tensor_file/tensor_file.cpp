@@ -73,18 +73,19 @@ fs::path file_in_folder(const fs::path& folder) {
   fail("the folder holds no model.safetensors or pytorch_model.bin, nor an .index.json of one");
 }
 
-TensorFile::Contents read_contents(const FileSource& source) {
+TensorFile::Contents read_contents(const FileSource& source, std::string_view entry) {
   require(source.size() > 0, "is empty (0 bytes)");
   const std::string start = first_bytes(source);
+  if (is_zip(start)) return read_pt(source, entry);
+  require(entry.empty(), "is no file of torch.save, so it has no entry ", InQuotes(entry));
   if (is_safetensors(start)) return read_safetensors(source);
-  if (is_zip(start)) return read_pt(source);
   refuse_known(start);
   return read_safetensors(source);
 }
 
 }  // namespace
 
-TensorFile TensorFile::open(const fs::path& path) {
+TensorFile TensorFile::open(const fs::path& path, std::string_view entry) {
   TensorFile file;
   fs::path chosen = path;
   try {
@@ -92,9 +93,9 @@ TensorFile TensorFile::open(const fs::path& path) {
     if (fs::is_directory(path, ignored)) chosen = file_in_folder(path);
     auto source = std::make_shared<const FileSource>(chosen);
     if (is_json(first_bytes(*source))) {
-      file.open_index(chosen, *source);
+      file.open_index(chosen, *source, entry);
     } else {
-      file.contents_ = read_contents(*source);
+      file.contents_ = read_contents(*source, entry);
       file.files_.push_back(chosen);
       file.sources_.push_back(std::move(source));
     }
@@ -109,7 +110,7 @@ TensorFile TensorFile::open(const fs::path& path) {
   return file;
 }
 
-void TensorFile::open_index(const fs::path& path, const FileSource& index_source) {
+void TensorFile::open_index(const fs::path& path, const FileSource& index_source, std::string_view entry) {
   const ShardedIndex index = read_sharded_index(index_source);
   std::set<std::string> shards;
   for (const auto& [name, shard] : index.weight_map) shards.insert(shard);
@@ -120,18 +121,18 @@ void TensorFile::open_index(const fs::path& path, const FileSource& index_source
     Contents contents;
     try {
       sources_.push_back(std::make_shared<const FileSource>(shard_path));
-      contents = read_contents(*sources_.back());
+      contents = read_contents(*sources_.back(), entry);
     } catch (const Error& error) {
       fail("shard ", InQuotes(shard), ": ", error.what());
     }
     if (files_.empty()) contents_.kind = contents.kind;
     for (TensorInfo& tensor : contents.tensors) {
-      const auto entry = index.weight_map.find(tensor.name);
-      if (entry == index.weight_map.end() || entry->second != shard) {
+      const auto place = index.weight_map.find(tensor.name);
+      if (place == index.weight_map.end() || place->second != shard) {
         contents_.skipped.push_back(tensor.name + " in " + shard);
         continue;
       }
-      found.insert(entry->first);
+      found.insert(place->first);
       tensor.file = files_.size();
       contents_.tensors.push_back(std::move(tensor));
     }

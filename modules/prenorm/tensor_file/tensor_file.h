@@ -61,15 +61,20 @@ class TensorFile {
  public:
   enum class Kind {
     safetensors,
-    state_dict,   ///< `torch.save` of a state dict (.pt, .pth, .bin)
+    state_dict,   ///< `torch.save` of a state dict (.pt, .pth, .bin), or `torch::pickle_save` of one
     cpp_archive,  ///< `torch::save` of a module, an optimizer or tensors
-    torchscript
+    torchscript,
+    frozen_torchscript  ///< after `torch.jit.freeze`: weights are constants of the code, without their names
   };
 
   /// Opens a file recognised by its content, a sharded `*.index.json`, or a folder that holds (the first of)
   /// model.safetensors, model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json. Throws Error of
   /// one line that starts with the path and says what the file is instead, what is missing or which tensor is wrong.
-  static TensorFile open(const std::filesystem::path& path);
+  ///
+  /// Where a .pt file holds a state dict beside other things, the state dict is read: under "model", "state_dict" or
+  /// "model_state_dict", or the only entry with weights. `entry` names another, in deeper dicts as "state.model".
+  /// Objects of any class may stand beside it; they are left out. Inside it they are refused.
+  static TensorFile open(const std::filesystem::path& path, std::string_view entry = {});
 
   /// Of the file, or of the shards (the first one's).
   Kind kind() const { return contents_.kind; }
@@ -103,7 +108,7 @@ class TensorFile {
   };
 
  private:
-  void open_index(const std::filesystem::path& path, const FileSource& source);
+  void open_index(const std::filesystem::path& path, const FileSource& source, std::string_view entry);
 
   Contents contents_;
   std::vector<std::filesystem::path> files_;

@@ -193,11 +193,18 @@ class Plan {
   LoadReport report_;
 };
 
+TensorFile open(const std::filesystem::path& path, const LoadOptions& options) {
+  TensorFile file = TensorFile::open(path, options.entry);
+  TORCH_CHECK(file.kind() != TensorFile::Kind::frozen_torchscript, path.string(),
+              ": is frozen TorchScript, whose weights are constants without names; save it before torch.jit.freeze");
+  return file;
+}
+
 }  // namespace
 
 LoadReport detail::check_state(const std::vector<StateEntry>& entries, const std::filesystem::path& path,
                                const LoadOptions& options) {
-  const TensorFile file = TensorFile::open(path);
+  const TensorFile file = open(path, options);
   Plan plan(file, options);
   plan.add(entries);
   plan.check(path);
@@ -207,7 +214,7 @@ LoadReport detail::check_state(const std::vector<StateEntry>& entries, const std
 LoadReport detail::load_state(const std::vector<StateEntry>& entries, const std::filesystem::path& path,
                               const LoadOptions& options) {
   const torch::NoGradGuard no_grad;
-  const TensorFile file = TensorFile::open(path);
+  const TensorFile file = open(path, options);
   Plan plan(file, options);
   plan.add(entries);
   plan.check(path);

@@ -14,6 +14,7 @@ struct LoadOptions {
   Layout layout = {};       ///< how the file names and shapes the tensors; empty: as this library does
   bool strict = true;       ///< off: missing and unexpected keys are reported, not refused
   std::string prefix = {};  ///< "bert": the module's tensors stand under that name, the file's others do not count
+  std::string entry = {};   ///< of a .pt file with several state dicts: which one (see TensorFile::open)
   std::function<std::string(const std::string&)> rename = {};  ///< a key of the file (below `prefix`) to the layout's
   bool convert_dtype = true;  ///< between floating types, as Python's load_state_dict; off: any other type is refused
 };
