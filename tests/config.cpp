@@ -81,6 +81,8 @@ TEST_CASE("a bad configuration is refused by the name of its field") {
                    "\"version\": 1")) == "position_offset is 2, not in [0, max_positions 2)");
   CHECK(error(with("\"version\": 1", "\"causal\": 1, \"version\": 1")) == "causal is 1, not true or false");
   CHECK(error("{").find("not valid JSON at byte") == 0);
+  CHECK(error(with("\"version\": 1", "\"version\": 1, \"version\": 1")) == "the key \"version\" stands twice");
+  CHECK(error("{\"a[\\\"[\": " + std::string(101, '[')) == "JSON nested more than 100 deep at byte 110");
   CHECK(error(with("\"version\": 1", "\"dropout\": 1e999, \"version\": 1")).find("not valid JSON: ") == 0);
   CHECK(error("[]") == "the configuration is not a JSON object");
   CHECK(error("{}") == "model_type is missing");
