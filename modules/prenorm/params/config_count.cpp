@@ -15,7 +15,7 @@ constexpr std::uintmax_t kMaxConfigBytes = 8 << 20;  // the longest maps of labe
 
 std::string known_types() {
   std::string line = "prenorm";
-  for (const auto& [name, family] : families()) line += ", " + std::string(name);
+  for (const FamilyRow& family : families()) line += ", " + std::string(family.model_type);
   return line;
 }
 
@@ -73,7 +73,7 @@ ConfigCount count_config(std::string_view json, const ConfigOptions& options) {
   const std::string in_file = fields.model_type();
   const std::string type = options.model_type.empty() ? in_file : options.model_type;
   if (type.empty()) {
-    require(fields.has_dimensions(), "no model dimensions found: neither model_type nor a width nor layers");
+    if (!fields.has_dimensions()) throw NoModel("no model dimensions found: neither model_type nor a width nor layers");
     fail("model_type is missing: give it with --model-type (", known_types(), ")");
   }
   if (!in_file.empty() && type != in_file) fields.note("counted as " + type + ", though model_type is " + in_file);
@@ -84,26 +84,38 @@ ConfigCount count_config(std::string_view json, const ConfigOptions& options) {
     return count;
   }
   const auto& all = families();
-  const auto family = std::find_if(all.begin(), all.end(), [&](const auto& entry) { return entry.first == type; });
+  if (type.starts_with("prenorm ")) throw NoModel("is a \"" + type.substr(0, 80) + "\", no model");
+  const auto family = std::ranges::find(all, type, &FamilyRow::model_type);
   if (family == all.end()) fail_unknown(fields, type);
-  count.tree = family->second(fields);
+  if (in_file.empty() || type == in_file) fields.expect_classes(family->classes);
+  count.tree = family->count(fields);
   count.tree.total();  // an overflow shows here
-  count.exact = fields.known_head();
+  fields.doubt_unread();
+  count.exact = fields.exact();
   count.notes = fields.notes();
   return count;
 }
 
-ConfigCount load_config(const fs::path& path, const ConfigOptions& options) {
-  const fs::path file = fs::is_directory(path) ? path / "config.json" : path;
+std::string read_config(const fs::path& file) {
   require(!fs::exists(file) || fs::is_regular_file(file), file.string(), ": is not a regular file");
   std::error_code ignored;
   const std::uintmax_t size = fs::file_size(file, ignored);
-  require(ignored || size <= kMaxConfigBytes, file.string(), ": ", size, " bytes are too many for a config.json");
-  const std::string text = read_file(file);
+  if (!ignored && size > kMaxConfigBytes) {
+    throw NoModel(file.string() + ": " + std::to_string(size) + " bytes are too many for a config.json");
+  }
+  std::string text = read_file(file);
+  require(!text.empty(), file.string(), ": the file is empty");
+  require(!text.starts_with("version https://git-lfs"), file.string(), ": is a Git LFS pointer, not the file itself");
+  return text;
+}
+
+ConfigCount load_config(const fs::path& path, const ConfigOptions& options) {
+  const fs::path file = fs::is_directory(path) ? path / "config.json" : path;
+  const std::string text = read_config(file);
   try {
-    require(!text.empty(), "the file is empty");
-    require(!text.starts_with("version https://git-lfs"), "is a Git LFS pointer, not the file itself");
     return count_config(text, options);
+  } catch (const NoModel& error) {
+    throw NoModel(file.string() + ": " + error.what());
   } catch (const Error& error) {
     fail(file.string(), ": ", error.what());
   }
@@ -112,14 +124,11 @@ ConfigCount load_config(const fs::path& path, const ConfigOptions& options) {
 std::vector<std::string> known_heads(std::string_view json, const ConfigOptions& options) {
   Fields fields(json);
   const std::string type = options.model_type.empty() ? fields.model_type() : options.model_type;
-  for (const auto& [name, family] : families()) {
-    if (name == type) {
-      fields.choose_head("Model");
-      family(fields);
-      return fields.heads_seen();
-    }
-  }
-  return {};
+  const auto family = std::ranges::find(families(), type, &FamilyRow::model_type);
+  if (family == families().end()) return {};
+  fields.choose_head("Model");
+  family->count(fields);
+  return fields.heads_seen();
 }
 
 }  // namespace prenorm::params

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "prenorm/params/fields.h"
@@ -13,8 +12,14 @@ namespace prenorm::params {
 /// line in families.cpp, and a row in tests/data/parameters.tsv.
 using Family = Component (*)(const Fields&);
 
+struct FamilyRow {
+  std::string_view model_type;
+  std::string_view classes;  ///< what the names of its classes begin with
+  Family count;
+};
+
 /// In alphabetical order.
-const std::vector<std::pair<std::string_view, Family>>& families();
+const std::vector<FamilyRow>& families();
 
 Component albert(const Fields& fields);
 Component bert(const Fields& fields);

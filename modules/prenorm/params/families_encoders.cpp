@@ -14,6 +14,15 @@ Component masked_language_head(const Fields& f, Count d, Count e, Count vocabula
                        parameter("bias", vocabulary)});
 }
 
+/// Gated as JinaBert's: one matrix without a bias for gate and value.
+Component bert_feed_forward(const Fields& f, Count d) {
+  const Count inner = f.size({"intermediate_size"});
+  const std::string type = f.text("feed_forward_type", "original");
+  if (!type.ends_with("glu")) return feed_forward("feed_forward", d, inner);
+  f.doubt("feed_forward_type \"" + type.substr(0, 40) + "\": counted with a gate, as in JinaBert");
+  return group("feed_forward", {linear("gate_and_value", d, Count(2) * inner, false), linear("output", inner, d)});
+}
+
 Parts bert_layer(const Fields& f, Count d) {
   const Component attend = attention("attention", full_attention(f, d, {"num_attention_heads"}, "hidden_size"));
   Parts parts{attend, norm("attention_norm", d)};
@@ -22,8 +31,22 @@ Parts bert_layer(const Fields& f, Count d) {
     parts.insert(parts.end(), {attend, norm("cross_attention_norm", d)});
     parts[2].name = "cross_attention";
   }
-  parts.insert(parts.end(), {feed_forward("feed_forward", d, f.size({"intermediate_size"})), norm("norm", d)});
+  parts.insert(parts.end(), {bert_feed_forward(f, d), norm("norm", d)});
   return parts;
+}
+
+/// No class of transformers has another than "absolute", but published code does: JinaBert has ALiBi instead.
+Parts position_table(const Fields& f, Count d) {
+  const std::string type = f.text("position_embedding_type", "absolute");
+  const Component positions = table("position", f.size({"max_position_embeddings"}), d);
+  if (type == "absolute") return {positions};
+  const std::string field = "position_embedding_type \"" + type.substr(0, 40) + "\"";
+  if (type == "alibi" || type == "rotary" || type == "rope") {
+    f.doubt(field + ": counted without a table of positions");
+    return {};
+  }
+  f.doubt(field + " is not followed, as in transformers 5: a file may hold distance_embedding");
+  return {positions};
 }
 
 /// The farthest distance that DeBERTa's table of relative positions tells apart.
@@ -38,13 +61,18 @@ bool contains(const std::vector<std::string>& words, const char* word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+/// Tokens, positions and segments, as BERT, RoBERTa and ALBERT have them.
+Component bert_embeddings(const Fields& f, Count d, Count vocabulary) {
+  Parts parts{table("token", vocabulary, d)};
+  for (Component& part : position_table(f, d)) parts.push_back(std::move(part));
+  parts.insert(parts.end(), {table("token_type", f.size_or_zero({"type_vocab_size"}), d), norm("norm", d)});
+  return group("embeddings", parts);
+}
+
 /// What BERT and RoBERTa share; `heads` are theirs.
 Component bert_model(const Fields& f, Count d, Count vocabulary, const std::vector<HeadRule>& heads) {
-  return group(
-      "model",
-      {group("embeddings", {table("token", vocabulary, d), table("position", f.size({"max_position_embeddings"}), d),
-                            table("token_type", f.size_or_zero({"type_vocab_size"}), d), norm("norm", d)}),
-       stack("layers", f.size({"num_hidden_layers"}), d, bert_layer(f, d)), f.head(heads)});
+  return group("model", {bert_embeddings(f, d, vocabulary),
+                         stack("layers", f.size({"num_hidden_layers"}), d, bert_layer(f, d)), f.head(heads)});
 }
 
 }  // namespace
@@ -139,9 +167,7 @@ Component albert(const Fields& f) {
          std::to_string(own_layers.value()));
   return group(
       "model",
-      {group("embeddings", {table("token", v, e), table("position", f.size({"max_position_embeddings"}), e),
-                            table("token_type", f.size_or_zero({"type_vocab_size"}), e), norm("norm", e)}),
-       linear("embedding_projection", e, d), stack("layers", own_layers, d, bert_layer(f, d)),
+      {bert_embeddings(f, e, v), linear("embedding_projection", e, d), stack("layers", own_layers, d, bert_layer(f, d)),
        f.head({{{"Model"}, [=] { return Parts{pooler()}; }},
                {{"ForMaskedLM"}, [=] { return Parts{mlm()}; }},
                {{"ForPreTraining"},
@@ -161,6 +187,8 @@ Component albert(const Fields& f) {
 
 // DeBERTa v2 and v3. Relative positions are rows of a table, with projections of their own unless share_att_key.
 Component deberta_v2(const Fields& f) {
+  f.ignore({"position_buckets", "max_relative_positions", "max_position_embeddings", "pos_att_type", "conv_groups",
+            "pooler_hidden_size"});
   const Count d = f.size({"hidden_size"});
   const Count v = f.size({"vocab_size"});
   const Count e = f.has("embedding_size") ? f.size({"embedding_size"}) : d;
@@ -226,6 +254,7 @@ Component deberta_v2(const Fields& f) {
 
 // The first layer has no norm before its attention: the embeddings end with one.
 Component modernbert(const Fields& f) {
+  f.ignore({"classifier_bias", "decoder_bias", "position_embedding_type", "max_position_embeddings"});
   const Count d = f.size({"hidden_size"});
   const Count v = f.size({"vocab_size"});
   const Count layers = f.size({"num_hidden_layers"});

@@ -29,7 +29,12 @@ Component phi(const Fields& f) {
 Component gpt2(const Fields& f) {
   const Count d = f.size({"n_embd", "hidden_size"});
   const Count v = f.size({"vocab_size"});
-  const Component attend = attention("attention", full_attention(f, d, {"n_head", "num_attention_heads"}, "n_embd"));
+  AttentionSizes sizes = full_attention(f, d, {"n_head", "num_attention_heads"}, "n_embd");
+  if (f.text("attention_head_type", "multihead") == "multiquery") {
+    f.doubt("attention_head_type \"multiquery\": counted with one key-value head, as in SantaCoder");
+    sizes.kv_heads = 1;
+  }
+  const Component attend = attention("attention", sizes);
   Parts layer{norm("norm_1", d), attend, norm("norm_2", d), feed_forward("feed_forward", d, inner_width(f, d))};
   if (f.has("add_cross_attention") && f.flag("add_cross_attention", false)) {
     layer.insert(layer.end(), {norm("cross_attention_norm", d), attend});
@@ -50,6 +55,7 @@ Component gpt_bigcode(const Fields& f) {
   const Count d = f.size({"n_embd", "hidden_size"});
   const Count v = f.size({"vocab_size"});
   AttentionSizes sizes = full_attention(f, d, {"n_head", "num_attention_heads"}, "n_embd");
+  f.ignore({"num_key_value_heads"});
   if (f.flag("multi_query", true)) sizes.kv_heads = 1;
   Parts layer{norm("norm_1", d), attention("attention", sizes), norm("norm_2", d),
               feed_forward("feed_forward", d, inner_width(f, d))};
@@ -124,6 +130,7 @@ Component falcon(const Fields& f) {
   const bool bias = f.flag("bias", false);
   AttentionSizes sizes = full_attention(f, d, {"num_attention_heads"}, "hidden_size", bias);
   const bool grouped = f.flag("new_decoder_architecture", false);
+  f.ignore({"num_kv_heads", "multi_query", "parallel_attn", "num_ln_in_parallel_attn", "alibi"});
   if (grouped) {
     sizes.kv_heads = f.size_or({"num_kv_heads"}, sizes.heads, "num_attention_heads");
     require(sizes.heads.value() % sizes.kv_heads.value() == 0, "num_attention_heads ", sizes.heads,

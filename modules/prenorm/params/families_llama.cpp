@@ -90,6 +90,7 @@ Component qwen3_moe(const Fields& f) {
   const Count layers = f.size({"num_hidden_layers"});
   const Count step = f.size_or({"decoder_sparse_step"}, 1, "every layer");
   const Count experts = f.size_or_zero({"num_experts", "num_local_experts"});
+  f.ignore({"intermediate_size", "moe_intermediate_size", "num_experts_per_tok"});
   Count sparse = experts > 0 ? layers.value() / step.value() : 0;
   std::set<std::int64_t> dense_only;
   for (const Count layer : f.list("mlp_only_layers")) dense_only.insert(layer.value());

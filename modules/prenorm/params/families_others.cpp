@@ -87,6 +87,7 @@ Component whisper_stack(const Fields& f, bool decoder) {
 
 // transformers ties the head whatever tie_word_embeddings says; the files of T5 1.1 and Flan-T5 hold one of their own.
 Component t5(const Fields& f) {
+  f.ignore({"num_decoder_layers"});
   const Count d = f.size({"d_model", "hidden_size"});
   const Count v = f.size({"vocab_size"});
   const Count layers = f.size({"num_layers", "num_hidden_layers"});
@@ -130,6 +131,7 @@ Component t5(const Fields& f) {
 
 Component vit(const Fields& f) {
   const Count d = f.size({"hidden_size"});
+  f.ignore({"pooler_output_size"});
   AttentionSizes sizes{.d = d};
   if (f.has("head_dim")) {
     sizes.heads = f.size({"num_attention_heads"});
@@ -158,6 +160,9 @@ Component vit(const Fields& f) {
 // The encoder's table of sinusoids is a parameter in transformers, frozen but counted.
 Component whisper(const Fields& f) {
   const Count d = f.size({"d_model", "hidden_size"});
+  f.ignore({"encoder_layers", "num_hidden_layers", "encoder_attention_heads", "encoder_ffn_dim", "decoder_layers",
+            "decoder_attention_heads", "decoder_ffn_dim", "max_source_positions", "max_target_positions",
+            "classifier_proj_size", "use_weighted_layer_sum"});
   const auto encoder = [=] { return whisper_stack(f, false); };
   const auto decoder = [=] { return whisper_stack(f, true); };
   const auto proj_out = [=] { return output("proj_out", d, f.size({"vocab_size"}), f.tied(true)); };

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <map>
+#include <set>
 
 #include "prenorm/error.h"
 #include "prenorm/json.h"
@@ -14,14 +15,69 @@ namespace {
 constexpr std::array kWidthNames{"hidden_size", "d_model", "n_embd", "n_embed", "dim"};
 constexpr std::array kLayerNames{"num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"};
 
-constexpr int kMaxDepth = 64;
+constexpr std::array kPositionNames{"max_position_embeddings", "n_positions", "max_target_positions"};
 
-[[noreturn]] void fail_at(std::string_view text, std::size_t byte) {
+/// Words in the names of fields that decide about the parts of a net or their shapes.
+const std::set<std::string_view> kShapeWords{
+    "adapter",    "adapters",  "attention", "attn",   "audio",        "block",  "blocks",    "channels",   "conv",
+    "depth",      "dim",       "dims",      "emb",    "embd",         "embed",  "embedding", "embeddings", "expert",
+    "experts",    "feed",      "ffn",       "gate",   "gated",        "glu",    "group",     "groups",     "head",
+    "heads",      "hidden",    "image",     "inner",  "intermediate", "kernel", "kv",        "layer",      "layernorm",
+    "layers",     "lora",      "mlp",       "moe",    "norm",         "patch",  "pool",      "pooler",     "proj",
+    "projection", "projector", "prompt",    "pruned", "query",        "rank",   "rmsnorm",   "share",      "shared",
+    "tie",        "tied",      "untie",     "video",  "vision",       "vocab",  "width"};
+const std::set<std::string_view> kPositionWords{"alibi",     "pos",  "position", "positional",
+                                                "positions", "rope", "rotary"};
+
+/// Words that say that it is about something else: numbers, training, generation, speed.
+const std::set<std::string_view> kOtherWords{
+    "act",         "activation", "alignment",      "base",   "cache",      "coef",        "distance", "drop",
+    "dropout",     "eps",        "epsilon",        "filter", "flash",      "fn",          "fp32",     "id",
+    "ids",         "idx",        "implementation", "index",  "init",       "initializer", "jitter",   "label",
+    "labels",      "layerdrop",  "loss",           "masked", "multiplier", "original",    "output",   "outputs",
+    "parameters",  "pct",        "pdrop",          "prob",   "scalar",     "scale",       "scaling",  "skip",
+    "softcapping", "softmax",    "summary",        "theta",  "token",      "tokens",      "window"};
+
+/// Fields of several families that only change the numbers, or that transformers does not read.
+const std::set<std::string_view> kHarmless{"apply_residual_connection_post_layernorm",
+                                           "global_attn_every_n_layers",
+                                           "layer_types",
+                                           "local_attention",
+                                           "max_window_layers",
+                                           "n_ctx",
+                                           "pooler_fc_size",
+                                           "pooler_num_attention_heads",
+                                           "pooler_num_fc_layers",
+                                           "pooler_size_per_head",
+                                           "pooler_type",
+                                           "sinusoidal_pos_embds",
+                                           "tie_weights_",
+                                           "tie_word_embeddings"};
+
+bool has_word(std::string_view key, const std::set<std::string_view>& words) {
+  for (std::size_t begin = 0; begin <= key.size();) {
+    const std::size_t end = std::min(key.find('_', begin), key.size());
+    if (words.contains(key.substr(begin, end - begin))) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+/// A value that switches nothing on.
+bool is_off(const SortedJson& value) {
+  static const std::set<std::string> usual{"",     "absolute", "default",   "eager",    "full", "learned", "mha",
+                                           "none", "null",     "multihead", "original", "sdpa", "standard"};
+  if (value.is_string()) return usual.contains(value.get<std::string>());
+  return value.is_null() || value == false || value == 0 || (value.is_structured() && value.empty());
+}
+
+/// "line 2, column 8" of a byte that is counted from 1.
+std::string place(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, byte == 0 ? 0 : byte - 1);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const auto start = before.rfind('\n');
-  fail("not valid JSON at line ", line, ", column ",
-       before.size() - (start == std::string_view::npos ? 0 : start + 1) + 1);
+  const std::size_t column = before.size() - (start == std::string_view::npos ? 0 : start + 1) + 1;
+  return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -52,6 +108,16 @@ std::string_view head_of(std::string_view architecture) {
   return architecture.ends_with("Model") ? "Model" : architecture;
 }
 
+/// Whether a class has that name, in whatever case, or is the same for TensorFlow or Flax.
+bool is_class(std::string_view name, std::string_view expected) {
+  for (const std::string_view framework : {"TF", "Flax"}) {
+    if (name.starts_with(framework)) name.remove_prefix(framework.size());
+  }
+  return std::ranges::equal(
+      name, expected, {}, [](unsigned char c) { return std::tolower(c); },
+      [](unsigned char c) { return std::tolower(c); });
+}
+
 }  // namespace
 
 struct Fields::Data {
@@ -60,12 +126,16 @@ struct Fields::Data {
   std::vector<std::string> notes;
   std::map<std::string, std::string> flags;  // those that took the family's default
   std::vector<std::string> heads;
-  bool known_head = true;
+  std::string class_prefix;
+  bool chosen_head = false;
+  bool exact = true;
+  mutable std::set<std::string> read;  // names with the pointers of their objects: "/text_config/hidden_size"
 
   void note(std::string text) {
     if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(std::move(text));
   }
   const SortedJson* find(const std::string& pointer, std::string_view key) const {
+    read.insert(pointer + "/" + std::string(key));
     const SortedJson& object = json.at(SortedJson::json_pointer(pointer));
     const auto found = object.find(key);
     return found == object.end() || found->is_null() ? nullptr : &*found;
@@ -76,13 +146,11 @@ Fields::Fields(std::shared_ptr<Data> data, std::string prefix, std::string point
     : data_(std::move(data)), prefix_(std::move(prefix)), pointer_(std::move(pointer)) {}
 
 Fields::Fields(std::string_view text) : data_(std::make_shared<Data>()) {
+  if (const auto byte = deep_byte(text)) fail("JSON nested more than ", kMaxJsonDepth, " deep at ", place(text, *byte));
   try {
-    data_->json = SortedJson::parse(text, [](int depth, SortedJson::parse_event_t, const SortedJson&) {
-      require(depth < kMaxDepth, "not a config.json: nested more than ", kMaxDepth, " deep");
-      return true;
-    });
+    data_->json = SortedJson::parse(text, StrictJson<SortedJson>());
   } catch (const SortedJson::parse_error& error) {
-    fail_at(text, error.byte);
+    fail("not valid JSON at ", place(text, error.byte));
   } catch (const SortedJson::exception& error) {
     fail("not valid JSON: a number is out of range");
   }
@@ -161,6 +229,7 @@ std::vector<Count> Fields::list(std::string_view key) const {
 }
 
 bool Fields::flag(std::string_view key, bool fallback) const {
+  data_->read.insert(pointer_ + "/" + std::string(key));
   const SortedJson& object = data_->json.at(SortedJson::json_pointer(pointer_));
   const auto found = object.find(key);
   if (found == object.end()) {
@@ -238,6 +307,51 @@ std::string Fields::architecture() const {
 
 void Fields::choose_head(std::string_view name) {
   data_->architecture = name;
+  data_->chosen_head = true;
+}
+
+void Fields::expect_classes(std::string_view prefix) {
+  data_->class_prefix = prefix;
+}
+
+void Fields::ignore(Names names) const {
+  for (const std::string_view name : names) data_->read.insert(pointer_ + "/" + std::string(name));
+}
+
+void Fields::doubt(std::string text) const {
+  data_->exact = false;
+  note(std::move(text));
+}
+
+bool Fields::may_change_the_net(const std::string& key) const {
+  const SortedJson& object = data_->json.at(SortedJson::json_pointer(pointer_));
+  const SortedJson& value = object.at(key);
+  const auto was_read = [&](const char* name) { return data_->read.contains(pointer_ + "/" + name); };
+  if (was_read(key.c_str()) || kHarmless.contains(key)) return false;
+  // A gated unit has a matrix more, whatever the field is called.
+  if (value.is_string() && value.get<std::string>().ends_with("glu")) return true;
+  if (has_word(key, kOtherWords)) return false;
+  if (has_word(key, {"bias", "biases"})) return value == true || !was_read("num_key_value_heads");
+  if (is_off(value)) return false;
+  const auto width = std::find_if(kWidthNames.begin(), kWidthNames.end(), was_read);
+  if (width != kWidthNames.end() && object.contains(*width) && value == object[*width]) return false;
+  const bool has_table = std::any_of(kPositionNames.begin(), kPositionNames.end(), was_read);
+  return has_word(key, kPositionWords) ? has_table : has_word(key, kShapeWords);
+}
+
+void Fields::doubt_unread() const {
+  if (has("auto_map")) doubt("auto_map: the net is built by code of its own, which may build another one");
+  std::string line;
+  for (const auto& [key, value] : data_->json.at(SortedJson::json_pointer(pointer_)).items()) {
+    if (value.is_object() && std::any_of(data_->read.begin(), data_->read.end(), [&](const std::string& name) {
+          return name.starts_with(pointer_ + "/" + key + "/");
+        })) {
+      object(key).doubt_unread();
+    } else if (may_change_the_net(key)) {
+      line += (line.empty() ? "" : ", ") + prefix_ + key + " " + value.dump().substr(0, 40);
+    }
+  }
+  if (!line.empty()) doubt("not followed, though it may change the net: " + line.substr(0, 400));
 }
 
 Parts Fields::head_parts(const std::vector<HeadRule>& rules) const {
@@ -250,17 +364,21 @@ Parts Fields::head_parts(const std::vector<HeadRule>& rules) const {
   }
   for (const HeadRule& rule : rules) {
     if (std::find(rule.names.begin(), rule.names.end(), wanted) != rule.names.end()) {
+      const std::string expected = data_->class_prefix + std::string(wanted);
+      if (!data_->class_prefix.empty() && !data_->chosen_head && !is_class(data_->architecture, expected)) {
+        doubt("\"" + data_->architecture.substr(0, 80) + "\" is no class of " + model_type() + ": counted as " +
+              expected);
+      }
       return rule.parts();
     }
   }
-  data_->known_head = false;
-  note("\"" + data_->architecture.substr(0, 80) + "\" is not a known head of " + model_type() +
-       ": the bare model is counted, whatever stands on it is not. Known endings: " + joined(data_->heads));
+  doubt("\"" + data_->architecture.substr(0, 80) + "\" is not a known head of " + model_type() +
+        ": the bare model is counted, whatever stands on it is not. Known endings: " + joined(data_->heads));
   return rules.front().parts();
 }
 
-bool Fields::known_head() const {
-  return data_->known_head;
+bool Fields::exact() const {
+  return data_->exact;
 }
 
 std::string Fields::model_type() const {

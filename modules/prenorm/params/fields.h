@@ -63,12 +63,24 @@ class Fields {
   std::string architecture() const;
   void choose_head(std::string_view name);
 
+  /// What the names of the family's classes begin with ("Bert"): another class may be another net. Empty: not known.
+  void expect_classes(std::string_view prefix);
+
+  /// Fields that the family has and that change nothing in this model.
+  void ignore(Names names) const;
+
+  /// Notes it, and that the count is not exact.
+  void doubt(std::string text) const;
+
+  /// Doubts where code of its own builds the net, or where a field that no family function asked for may change it.
+  void doubt_unread() const;
+
   /// The parts of the head that the architecture names; of the first rule (the bare model), with a note, if it names
   /// none or none of these.
   Parts head_parts(const std::vector<HeadRule>& rules) const;
   Component head(const std::vector<HeadRule>& rules) const { return group("head", head_parts(rules)); }
 
-  bool known_head() const;  ///< false after `head` met an architecture that is none of its rules
+  bool exact() const;  ///< false after a doubt, such as an architecture that is none of the rules of `head`
 
   std::string model_type() const;  ///< empty when missing
   void note(std::string text) const;
@@ -81,6 +93,7 @@ class Fields {
 
  private:
   struct Data;
+  bool may_change_the_net(const std::string& key) const;
   Fields(std::shared_ptr<Data> data, std::string prefix, std::string pointer);
   Count at_least(std::int64_t smallest, Names names) const;
   std::shared_ptr<Data> data_;
