@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "app.h"
+#include "numbers.h"
 #include "prenorm/error.h"
 #include "prenorm/params/count_path.h"
 #include "prenorm/params/dimensions.h"
 #include "prenorm/params/report.h"
+#include "prenorm/tensor_file/text.h"
 
 namespace {
 
@@ -17,7 +19,7 @@ namespace params = prenorm::params;
 
 struct Options {
   std::vector<std::string> inputs;
-  std::string model_type;
+  params::ConfigOptions model;
   std::string total;
   ModelConfig config = params::bare_layers();
   bool final_norm = false;
@@ -74,14 +76,29 @@ params::Report report_dimensions(Options& options, bool has_width, bool has_laye
   return params::report_solution("total " + options.total + ", " + input, found, total);
 }
 
-void print(const std::vector<params::Report>& reports, const Options& options) {
-  if (options.json) {
-    std::cout << params::json(reports);
-  } else {
-    std::cout << (reports.size() == 1 ? params::table(reports.front(), options.depth) : params::comparison(reports));
-  }
-  std::cout.flush();
+void print(const std::string& text) {
+  std::cout << text << std::flush;
   prenorm::require(std::cout.good(), "cannot write to standard output");
+}
+
+void print(const params::Report& report, const Options& options) {
+  print(options.json ? params::json(report) : params::table(report, options.depth));
+}
+
+/// A line for each model; what is none is named on stderr, and what is wrong in the Error that ends it.
+void print_all(const Options& options) {
+  const params::PathCounts counts = params::count_paths(options.inputs, options.model);
+  const auto joined = [](const std::vector<std::string>& texts, const char* between) {
+    std::string line;
+    for (const std::string& text : texts) line += (line.empty() ? "" : between) + text;
+    return line;
+  };
+  if (!counts.reports.empty()) print(options.json ? params::json(counts.reports) : params::comparison(counts.reports));
+  std::vector<std::string> skipped;
+  for (const std::string& path : counts.skipped) skipped.push_back(prenorm::InQuotes(path));
+  if (!skipped.empty()) std::cerr << "params: no models, skipped: " << joined(skipped, ", ") << "\n";
+  prenorm::require(counts.errors.empty(), joined(counts.errors, "; "));
+  prenorm::require(!counts.reports.empty(), "none of the inputs is a model");
 }
 
 }  // namespace
@@ -92,14 +109,23 @@ int main(int argc, char** argv) {
                "params");
   app.add_option("input", options.inputs,
                  "config.json, *.safetensors, *.safetensors.index.json, *.pt, or a folder of them");
-  app.add_option("--model-type", options.model_type, "the family, for a config.json that does not name it");
+  const std::vector<CLI::Option*> of_inputs{
+      app.add_option("--model-type", options.model.model_type, "the family, for a config.json that does not name it"),
+      app.add_option("--entry", options.model.entry,
+                     "of a .pt file with several state dicts, the name of the one to count")};
   app.add_option("--depth", options.depth, "levels of parts to show")->capture_default_str()->check(CLI::Range(0, 100));
   app.add_flag("--json", options.json, "one JSON object, or an array for several inputs (schema: params/report.h)");
   const std::vector<CLI::Option*> dimensions = add_dimensions(app, options);
+  check_numbers(app);
   const auto given = [&](const char* option) { return app.count(option) > 0; };
   app.callback([&] {
-    const bool any = std::ranges::any_of(dimensions, [](auto* option) { return option->count() > 0; });
+    const auto is_given = [](const CLI::Option* option) { return option->count() > 0; };
+    const bool any = std::ranges::any_of(dimensions, is_given);
     if (!options.inputs.empty() && any) throw CLI::ValidationError("give either inputs or dimensions, not both");
+    const auto lost = std::ranges::find_if(of_inputs, is_given);
+    if (options.inputs.empty() && lost != of_inputs.end()) {
+      throw CLI::ValidationError((*lost)->get_name() + " is for an input; it says nothing of dimensions");
+    }
     const int known = given("--d-model") + given("--layers") + given("--total");
     if (options.inputs.empty() && known != 2) {
       throw CLI::ValidationError("give an input, or two of --d-model, --layers and --total: the third follows");
@@ -107,13 +133,12 @@ int main(int argc, char** argv) {
   });
 
   return run_app(app, argc, argv, [&] {
-    std::vector<params::Report> reports;
     if (options.inputs.empty()) {
-      reports.push_back(report_dimensions(options, given("--d-model"), given("--layers"), given("--heads")));
+      print(report_dimensions(options, given("--d-model"), given("--layers"), given("--heads")), options);
+    } else if (options.inputs.size() == 1) {
+      print(params::count_path(options.inputs.front(), options.model), options);
+    } else {
+      print_all(options);
     }
-    for (const std::string& input : options.inputs) {
-      reports.push_back(params::count_path(input, {.model_type = options.model_type}));
-    }
-    print(reports, options);
   });
 }

@@ -3,6 +3,7 @@
     params_app.py PARAMS DATA_FOLDER
 """
 
+import argparse
 import csv
 import json
 import math
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import warnings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -20,7 +22,7 @@ import torch
 import transformers
 
 PROGRAM, DATA = sys.argv[1:3]
-BITS = {"F64": 64, "I64": 64, "F32": 32, "I32": 32, "F16": 16, "BF16": 16, "I16": 16, "F8_E4M3": 8, "U8": 8, "I8": 8,
+BITS = {"F64": 64, "I64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "F8_E4M3": 8, "U8": 8, "I8": 8,
         "BOOL": 8}
 ROWS = {row["model"]: row for row in csv.DictReader(open(f"{DATA}/parameters.tsv"), delimiter="\t",
                                                     quoting=csv.QUOTE_NONE)}
@@ -380,6 +382,9 @@ def known_parts_beside_the_model_are_explained():
     found = differences("deberta-v3-base (DebertaV2Model)", "DebertaV2Model",
                         **{"lm_predictions.lm_head.bias": [128100], "mask_predictions.dense.weight": [768, 768]})
     assert set(found) == {128100, 589824}
+    relative = {f"encoder.layer.{i}.attention.self.distance_embedding.weight": [1023, 64] for i in range(12)}
+    found = differences("bert-base-uncased (BertModel)", "BertModel", **relative)
+    assert list(found) == [785664] and "also holds distance_embedding" in found[785664]
     table = {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": [32, 8]}
     assert list(differences("t5-small", "T5ForConditionalGeneration", **table)) == [256]
     assert "not explained" in str(differences("all-MiniLM-L6-v2", "BertModel", ["pooler"], other=[5]))
@@ -442,6 +447,86 @@ def packed_formats_are_counted_unpacked():
     assert count(path("ct.safetensors"))["total"] == 64 * 130
     int8 = {"l.weight": ("I8", [6, 4]), "l.SCB": ("F32", [6])}
     assert count(sparse("int8.safetensors", int8))["total"] == 24
+    nvfp4 = {"l.weight": ("U8", [6, 16]), "l.weight_scale": ("F8_E4M3", [6, 2]), "l.weight_scale_2": ("F32", [])}
+    assert (report := count(sparse("nv.safetensors", nvfp4)))["total"] == 192 and report["exact"]
+
+
+@test
+def mlx_is_exact_only_where_the_config_tells():
+    def mlx(name, out, inputs, bits, group):
+        return {f"{name}.weight": ("U32", [*out, inputs * bits // 32]), f"{name}.scales": ("F16", [*out, inputs // group]),
+                f"{name}.biases": ("F16", [*out, inputs // group])}
+
+    def counted(tensors, **quantization):
+        sparse("mlx/model.safetensors", tensors)
+        write("mlx/config.json", json.dumps({"quantization": quantization} if quantization else {"x": 1}))
+        report = count(path("mlx"))
+        return report["total"], report["exact"], report["buffers"]
+
+    for bits in (2, 3, 4, 5, 6, 8):
+        for group in (32, 64, 128):
+            tensors = mlx("l", [64], 128, bits, group)
+            constants = 2 * 64 * 128 // group
+            assert counted(tensors, group_size=group, bits=bits) == (8192, True, constants)
+            if group == 64:
+                assert counted(tensors) == (8192, False, constants)
+            assert not counted(tensors, group_size=group, bits=7)[1]
+    report = count(path("mlx/model.safetensors"))
+    assert not report["exact"] and any("groups of" in note for note in report["notes"])
+    # Another grouping for one module, a switch layer of experts, and 4-bit floats without biases.
+    tensors = mlx("a", [64], 128, 4, 64) | mlx("model.b", [3, 64], 128, 8, 32)
+    tensors |= {"c.weight": ("U32", [64, 16]), "c.scales": ("U8", [64, 4])}
+    told = {"model.b": {"group_size": 32, "bits": 8}, "c": {"group_size": 32, "bits": 4, "mode": "mxfp4"}, "d": False}
+    assert counted(tensors, group_size=64, bits=4, **told)[:2] == (5 * 8192, True)
+
+
+@test
+def a_packing_that_nobody_tells_is_not_exact():
+    for tensors in ({"l.W_q": ("U8", [32, 8])}, {"l.q_weight": ("I32", [8, 8])}, {"l.codes": ("I16", [8, 8, 1])},
+                    {"l.weight": ("I8", [6, 4])}, {"l.weight": ("U32", [6, 4]), "l.scales": ("F16", [6, 4])},
+                    {"l.weight": ("U8", [6, 4]), "l.weight_scale": ("F32", [6])}, {"l.weight": ("I64", [9])}):
+        report = count(sparse("unknown.safetensors", tensors))
+        assert not report["exact"] and any("assumed" in note for note in report["notes"]), tensors
+    known = {"ids": ("I32", [9]), "e.position_ids": ("I32", [1, 9]), "index": ("I64", [4, 4]), "seen": ("BOOL", [4, 4]),
+             "attn.relative_position_index": ("I32", [4, 4])}
+    report = count(sparse("known.safetensors", known))
+    assert report["exact"] and (report["total"], report["buffers"]) == (0, 66)
+
+
+@test
+def what_never_trains_is_told_apart_by_name():
+    buffers = {"blocks.0.attn.mask": [1, 1, 8, 8], "blocks.0.att.mask": [8, 8], "h.0.attn.bias": [1, 1, 8, 8],
+               "h.0.attention.bias": [8, 8], "h.0.attn.masked_bias": [], "sa.heads.0.tril": [8, 8], "causal_mask": [8, 8],
+               "l.attn_mask": [4, 7, 7], "rotary_emb.inv_freq": [4], "rope.freqs": [4], "freqs_cis": [8, 4],
+               "l.rotary_emb.cos_cached": [8, 4], "sin": [8, 4], "pos_encoder.pe": [1, 8, 4], "positional_encoding": [8, 4],
+               "n.running_mean": [4], "n.num_batches_tracked": [], "embeddings.position_ids": [1, 8], "cache_k": [1, 8],
+               "attn.relative_coords_table": [1, 3, 3, 2], "alibi": [4, 1, 1], "embed_positions.weights": [8, 4]}
+    for name, shape in buffers.items():
+        report = count(sparse("buffer.safetensors", {"w": ("F32", [4, 4]), name: ("F32", shape)}))
+        assert (report["total"], report["buffers"], report["exact"]) == (16, math.prod(shape), True), name
+    trained = {"mask_token": [1, 8], "pos_embed": [1, 8, 4], "wpe.weight": [8, 4], "attn.bias": [4], "attn.proj.bias": [4],
+               "attn.bias_table": [9, 2], "head.bias": [8, 8], "attn.scale": [1], "position_embeddings.weight": [8, 4],
+               "attn.rel_bias.bias": [1, 3, 8, 8], "rotary_proj.weight": [2, 2], "mask_head.weight": [2, 2]}
+    for name, shape in trained.items():
+        report = count(sparse("trained.safetensors", {name: ("F32", shape)}))
+        assert (report["total"], report["buffers"]) == (math.prod(shape), 0), name
+
+
+@test
+def state_dicts_and_scripts_of_other_kinds():
+    state, other = {"w": torch.zeros(3, 4)}, {"w": torch.zeros(5)}
+    torch.save({"params_ema": state, "params": other}, path("two.pt"))
+    assert '"params_ema", "params"' in refused(path("two.pt"))
+    assert count(path("two.pt"), "--entry", "params")["total"] == 5
+    assert 'no entry "x"' in refused(path("two.pt"), "--entry", "x")
+    torch.save({"net": state, "args": argparse.Namespace(lr=1), "epoch": 3}, path("net.pt"))
+    report = count(path("net.pt"))
+    assert report["total"] == 12 and any("left out" in n and "args, epoch" in n for n in report["notes"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.freeze(torch.jit.script(torch.nn.Linear(3, 5).eval())).save(path("frozen.ts"))
+    report = count(path("frozen.ts"))
+    assert report["total"] == 20 and not report["exact"] and any("frozen" in note for note in report["notes"])
 
 
 @test
@@ -511,6 +596,8 @@ def dimensions():
     report = count(*base)
     assert report["rule_12d2L"] == 12 * 512 * 512 * 12
     assert abs(report["extras_percent"] - 100 * (plain - 37748736) / plain) < 1e-9
+    assert count("--d-model", "0512", "--layers", "+012", "--heads", "08")["total"] == plain
+    assert count("--d-model", "0100", "--layers", "01", "--d-ff", "010")["total"] == 4 * 10000 + 2 * 1000 + 10 + 100 + 400
     assert count("--d-model", 100, "--layers", 1)["total"] == 12 * 100 * 100 + 500 + 400
     assert "not divisible" in refused("--d-model", 512, "--layers", 1, "--heads", 10)
     assert "d_model" in refused("--d-model", 0, "--layers", 1)
@@ -536,7 +623,31 @@ def several_inputs_make_one_table():
     assert [r["total"] for r in reports] == [124439808, 1235814400]
     out = run(one, two)[1]
     assert len(out.splitlines()) == 3 and "124,439,808" in out and "1,235,814,400" in out
-    assert "gpt99" in refused(one, write("bad.json", '{"model_type":"gpt99"}'))
+    bad = write("bad.json", '{"model_type":"gpt99"}')
+    for order in ((one, bad), (bad, one)):
+        code, out, err = run(*order)
+        assert code == 1 and "124,439,808" in out and "gpt99" in err and err.count("\n") == 1
+        assert [r["total"] for r in json.loads(run("--json", *order)[1])] == [124439808]
+    message = refused(bad, path("missing.json"))
+    assert "gpt99" in message and "missing.json" in message
+
+
+@test
+def the_files_of_a_run_folder():
+    ours = {"model_type": "prenorm", "version": 1, "vocab_size": 9, "d_model": 8, "num_heads": 2, "num_layers": 1}
+    model = write("run/config.json", json.dumps(ours))
+    total = count(model)["total"]
+    others = [write("run/metrics.jsonl", '{"step":1}\n{"step":2}\n'), write("run/run.json", '{"d-model":8,"layers":1}'),
+              write("run/vocabulary.json", '{"version":1,"tokens":["a"]}'), write("run/README.md", "# run\n"),
+              sparse("run/example.safetensors", {"ids": ("I64", [4])}), path("run/checkpoints")]
+    write("run/checkpoints/step-1/config.json", json.dumps(ours))
+    code, out, err = run(model, *others)
+    assert code == 0 and f"{total:,}" in out and len(out.splitlines()) == 2
+    assert err.startswith("params: no models, skipped: ") and err.count("\n") == 1
+    assert all(os.path.basename(other) in err for other in others)
+    assert "none of the inputs is a model" in run(*others)[2] and run(*others)[0] == 1
+    assert "neither a config.json nor a file of tensors" in refused(others[0])
+    assert "no model dimensions" in refused(others[1])
 
 
 @test
@@ -566,7 +677,9 @@ def own_model():
 def usage():
     for arguments in ([], ["--no-such-option"], ["--d-model", "wide", "--layers", 1], ["--d-model", 512],
                       ["--layers"], [config("gpt2"), "--d-model", 512], ["--depth", "-1", config("gpt2")],
-                      ["--d-model", 8, "--layers", 2, "--total", "7B"], ["--d-model", 8, "--d-model", 9, "--layers", 1]):
+                      ["--d-model", 8, "--layers", 2, "--total", "7B"], ["--d-model", "0x10", "--layers", 1],
+                      ["--d-model", 8, "--layers", 1, "--model-type", "bert"], ["--total", "7B", "--layers", 1, "--entry", "a"],
+                      ["--d-model", 8, "--d-model", 9, "--layers", 1]):
         refused(*arguments, code=2)
     assert "num_layers is -1" in refused("--d-model", 8, "--layers", -1)
     code, out, err = run("--help")
@@ -584,7 +697,9 @@ def hostile_names_stay_on_one_line():
     assert "\x1b" not in run(tied)[1] and "x?.wte.weight" in run(tied)[1]
     assert code == 0 and "\x1b" not in out and count(file)["total"] == 5
     for text in ("[" * 1000000, '{"a":' * 100000 + "1" + "}" * 100000):
-        assert "nested" in refused(write("deep.json", text))
+        assert "deep.json: JSON nested more than 100 deep at line 1, column" in refused(write("deep.json", text))
+    assert "comments.json: not valid JSON at line 2, column 1" in refused(write("comments.json", "{\n// a\n}"))
+    assert 'twice.json: the key "n_embd" stands twice' in refused(write("twice.json", '{"n_embd":1,"n_embd":2}'))
     assert "too many" in refused(write("long.json", "[" + "[]," * 4000000))
 
 

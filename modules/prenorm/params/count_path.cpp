@@ -33,6 +33,23 @@ bool is_config(const fs::path& path) {
   return first != std::string_view::npos && start[first] == '{';
 }
 
+/// Tensors of a training or an example, not of a model.
+bool is_state(const std::string& name) {
+  for (const char* start : {"example.", "optimizer", "rng_state", "scheduler", "training.", "training_args"}) {
+    if (name.starts_with(start)) return true;
+  }
+  return false;
+}
+
+/// Text, tables and the like, by their names.
+bool is_text(const fs::path& path) {
+  const std::string end = path.extension().string();
+  for (const char* known : {".csv", ".jsonl", ".log", ".md", ".py", ".tsv", ".txt", ".yaml", ".yml"}) {
+    if (end == known) return true;
+  }
+  return false;
+}
+
 /// The weights in a folder: those of the usual names, or the only file of tensors; empty when there is none.
 fs::path weights_in(const fs::path& folder, std::vector<std::string>& notes) {
   for (const char* name :
@@ -43,9 +60,7 @@ fs::path weights_in(const fs::path& folder, std::vector<std::string>& notes) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     const std::string end = entry.path().extension().string();
-    const bool state = name.starts_with("optimizer") || name.starts_with("scheduler") ||
-                       name.starts_with("rng_state") || name.starts_with("training_args");
-    if (!state && (end == ".safetensors" || end == ".pt" || end == ".pth" || end == ".bin"))
+    if (!is_state(name) && (end == ".safetensors" || end == ".pt" || end == ".pth" || end == ".bin"))
       found.push_back(entry.path());
   }
   if (found.size() > 1) {
@@ -65,17 +80,18 @@ std::string shards_of(const std::string& stem) {
   return counts && number.find_first_not_of('0') != std::string::npos && number != "00001" ? number : "";
 }
 
-FileCount open_and_count(const fs::path& path) {
-  const TensorFile file = TensorFile::open(path);
+FileCount open_and_count(const fs::path& path, const ConfigOptions& options, const Groupings& groupings) {
+  const TensorFile file = TensorFile::open(path, options.entry);
   try {
-    return count_file(file);
+    return count_file(file, groupings);
   } catch (const Error& error) {
     fail(path.string(), ": ", error.what());
   }
 }
 
-Report report_file(const std::string& input, const fs::path& path) {
-  const FileCount count = open_and_count(path);
+Report report_file(const std::string& input, const fs::path& path, const ConfigOptions& options,
+                   const Groupings& groupings = {}) {
+  const FileCount count = open_and_count(path, options, groupings);
   Report report{.input = input, .source = "file", .exact = count.exact, .tree = count.tree};
   report.total = count.parameters;
   if (!count.has_experts) report.active = count.parameters;
@@ -136,11 +152,12 @@ Count elements_of(const Component& part, const std::string& path, std::string_vi
 }
 
 /// Parts that files hold beside the class that the config names, and transformers leaves unread, or that files lack:
-/// XLM-RoBERTa's and many a sentence encoder's pooler, DeBERTa's heads of pre-training, a table that T5 does not use.
+/// XLM-RoBERTa's and many a sentence encoder's pooler, BERT's relative positions of transformers 4, DeBERTa's heads of
+/// pre-training, a table that T5 does not use.
 std::vector<Difference> known_parts(const FileCount& file, const Component& tree) {
   std::vector<Difference> differences;
-  for (const std::string name :
-       {".pooler", ".lm_predictions", ".mask_predictions", ".EncDecAttention.relative_attention_bias"}) {
+  for (const std::string name : {".pooler", ".distance_embedding", ".lm_predictions", ".mask_predictions",
+                                 ".EncDecAttention.relative_attention_bias"}) {
     const Count more = elements_of(file.tree, "", name) - elements_of(tree, "", name);
     if (more == 0) continue;
     const std::string part = name.substr(1);
@@ -185,9 +202,9 @@ std::vector<Difference> explain(const FileCount& file, const ConfigCount& config
 
 Report report_both(const std::string& input, const fs::path& config_path, const fs::path& weights,
                    const ConfigOptions& options) {
-  const std::string json = read_file(config_path);
+  const std::string json = read_config(config_path);
   const ConfigCount config = load_config(config_path, options);
-  const FileCount file = open_and_count(weights);
+  const FileCount file = open_and_count(weights, options, mlx_groupings(json));
   // Elements that differ are not tied when transformers loads the file, whatever the config says (Flan-T5's head).
   ConfigCount model = config;
   for (const Copy& copy : file.copies) {
@@ -204,7 +221,8 @@ Report report_both(const std::string& input, const fs::path& config_path, const 
   report.differences = explain(file, config, json, options);
   const bool explained = std::none_of(report.differences.begin(), report.differences.end(),
                                       [](const auto& d) { return d.reason.starts_with("not explained"); });
-  report.exact = config.exact && file.exact && explained;
+  // A file of just that count settles a doubt about the config.
+  report.exact = file.exact && (config.exact ? explained : report.differences.empty());
   for (const Copy& copy : file.copies) {
     if (copy.equal && copies_beyond(file, config.tree).empty()) {
       report.notes.push_back(copy.name + " equals " + copy.original + " in the file, though the config ties nothing");
@@ -219,31 +237,56 @@ Report report_both(const std::string& input, const fs::path& config_path, const 
 Report count_path(const std::string& path, const ConfigOptions& options) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
-    return is_config(path) ? report_config(path, load_config(path, options)) : report_file(path, path);
+    if (fs::exists(path, ignored) && is_text(path)) {
+      throw NoModel(path + ": neither a config.json nor a file of tensors");
+    }
+    return is_config(path) ? report_config(path, load_config(path, options)) : report_file(path, path, options);
   }
   std::vector<std::string> notes;
   const fs::path config = fs::path(path) / "config.json";
   const fs::path weights = weights_in(path, notes);
   const bool has_config = fs::exists(config);
-  require(has_config || !weights.empty(), path, ": the folder holds neither a config.json nor ",
-          notes.empty() ? "a file of tensors" : "an index for its files of tensors");
+  if (!has_config && weights.empty()) {
+    throw NoModel(path + ": the folder holds neither a config.json nor " +
+                  (notes.empty() ? "a file of tensors" : "an index for its files of tensors"));
+  }
   Report report;
   if (!has_config) {
-    report = report_file(path, weights);
+    report = report_file(path, weights, options);
   } else if (weights.empty()) {
     report = report_config(path, load_config(config, options));
   } else {
-    std::string refused;
+    std::string text, refused;
     try {
+      text = read_config(config);
       load_config(config, options);
     } catch (const Error& error) {
       refused = error.what();
     }
-    report = refused.empty() ? report_both(path, config, weights, options) : report_file(path, weights);
+    report = refused.empty() ? report_both(path, config, weights, options)
+                             : report_file(path, weights, options, mlx_groupings(text));
     if (!refused.empty()) notes.push_back("the file alone is counted: " + refused);
   }
   report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   return report;
+}
+
+PathCounts count_paths(const std::vector<std::string>& paths, const ConfigOptions& options) {
+  PathCounts counts;
+  for (const std::string& path : paths) {
+    if (is_state(fs::path(path).filename().string())) {
+      counts.skipped.push_back(path);
+      continue;
+    }
+    try {
+      counts.reports.push_back(count_path(path, options));
+    } catch (const NoModel&) {
+      counts.skipped.push_back(path);
+    } catch (const Error& error) {
+      counts.errors.emplace_back(error.what());
+    }
+  }
+  return counts;
 }
 
 }  // namespace prenorm::params

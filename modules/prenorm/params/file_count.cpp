@@ -9,7 +9,6 @@
 #include <unordered_map>
 
 #include "prenorm/error.h"
-#include "prenorm/params/packed.h"
 #include "prenorm/tensor_file/file_source.h"
 
 namespace prenorm::params {
@@ -225,12 +224,21 @@ void add_notes(const std::map<std::string, Tally>& tallies, const char* what, Fi
   }
 }
 
+void add_left_out(const TensorFile& file, FileCount& count) {
+  constexpr std::size_t kMost = 10;
+  const std::vector<std::string>& names = file.skipped();
+  std::string line = "left out, as they are no weights or not in the index: ";
+  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) line += (i > 0 ? ", " : "") + names[i];
+  if (names.size() > kMost) line += " and " + std::to_string(names.size() - kMost) + " more";
+  count.notes.push_back(line);
+}
+
 }  // namespace
 
-FileCount count_file(const TensorFile& file) {
+FileCount count_file(const TensorFile& file, const Groupings& groupings) {
   FileCount count;
   Module root{.leaf = {.name = "model"}};
-  std::map<std::string, Tally> buffers, packed;
+  std::map<std::string, Tally> buffers, packed, assumed;
   std::map<std::pair<std::size_t, std::uint64_t>, const TensorInfo*> seen;
   for (const TensorInfo& tensor : file.tensors()) {
     if (tensor.begin != tensor.end) {
@@ -242,8 +250,7 @@ FileCount count_file(const TensorFile& file) {
     }
     count.bytes += static_cast<std::int64_t>(tensor.end - tensor.begin);
     count.by_dtype[std::string(dtype_name(tensor.dtype))] += numel(tensor.shape);
-    const TensorRole role = tensor_role(file, tensor);
-    count.exact = count.exact && role.exact;
+    const TensorRole role = tensor_role(file, tensor, groupings);
     if (role.kind == TensorRole::Kind::parameter) {
       count.parameters += role.elements;
       count.has_experts = count.has_experts || tensor.name.find(".experts.") != std::string::npos;
@@ -254,23 +261,28 @@ FileCount count_file(const TensorFile& file) {
     }
     const bool constant = role.kind == TensorRole::Kind::constant;
     if (role.kind == TensorRole::Kind::parameter && role.format.empty()) continue;
-    Tally& tally =
-        role.format.empty()
+    const auto add = [&](Tally& tally) {
+      tally.elements += role.elements;
+      ++tally.tensors;
+    };
+    add(role.format.empty()
             ? buffers[constant ? "constants of quantization" : tensor.name.substr(tensor.name.rfind('.') + 1)]
-            : packed[role.format];
-    tally.elements += role.elements;
-    ++tally.tensors;
+            : packed[role.format]);
+    if (!role.assumption.empty()) add(assumed[role.assumption]);
   }
   count.tree = merged(root).component;
   add_notes(packed, "counted unpacked, ", count);
   add_notes(buffers, "no parameters, ", count);
-  if (!count.exact) count.notes.push_back("the file does not say how many bits are packed: 4 are assumed");
+  add_notes(assumed, "assumed, as nothing says how they are packed, ", count);
+  count.exact = assumed.empty();
   find_copies(file, count);
   compare_metadata(file, count);
-  if (!file.skipped().empty()) {
+  if (!file.skipped().empty()) add_left_out(file, count);
+  if (file.kind() == TensorFile::Kind::frozen_torchscript) {
+    count.exact = false;
     count.notes.push_back(
-        "left out, as they are no weights or not in the index: " + file.skipped().front() +
-        (file.skipped().size() > 1 ? " and " + std::to_string(file.skipped().size() - 1) + " more" : ""));
+        "frozen TorchScript: its weights are constants of the code, equal ones stored once, perhaps with others among "
+        "them");
   }
   Layers layers;
   find_layers(count.tree, count.parameters, layers);

@@ -8,6 +8,7 @@
 
 #include "prenorm/params/config_count.h"
 #include "prenorm/params/count.h"
+#include "prenorm/params/packed.h"
 #include "prenorm/tensor_file/tensor_file.h"
 
 namespace prenorm::params {
@@ -35,6 +36,7 @@ struct FileCount {
   std::vector<std::string> notes = {};
 };
 
-FileCount count_file(const TensorFile& file);
+/// `groupings` are those of the config.json beside the file.
+FileCount count_file(const TensorFile& file, const Groupings& groupings = {});
 
 }  // namespace prenorm::params

@@ -23,7 +23,8 @@ struct Difference {
 ///   input            text: the path, or the dimensions, as given
 ///   source           "dimensions", "config", "file" or "config and file"
 ///   exact            bool: whether `total` is certain; false for an answer to a question backwards that misses its
-///                    total, and where the head of a known family is not known
+///                    total, where the class or a field of a config may make another net, and where nothing says how
+///                    weights are packed
 ///   model_type, architecture   text, or null where no config says
 ///   total            parameters; with a config, what it describes, tied weights once, but apart where those in the
 ///                    file differ, as transformers loads them; else what the file holds
@@ -92,6 +93,7 @@ std::string table(const Report& report, int depth);
 std::string comparison(const std::vector<Report>& reports);
 
 /// For programs: an object, or an array of them.
+std::string json(const Report& report);
 std::string json(const std::vector<Report>& reports);
 
 /// 1234567 as 1,234,567, and as 1.23 M.

@@ -73,9 +73,11 @@ Json report_json(const Report& report) {
 
 }  // namespace
 
+std::string json(const Report& report) {
+  return report_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 std::string json(const std::vector<Report>& reports) {
-  if (reports.size() == 1)
-    return report_json(reports.front()).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   Json all = Json::array();
   for (const Report& report : reports) all.push_back(report_json(report));
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
