@@ -115,7 +115,7 @@ TEST_CASE("a config is read strictly and errors name the key") {
         "the key \"hidden_size\" stands twice");
   CHECK(error(R"({"a":{"b":1},"c":[{"b":1},{"b":1,"b":2}]})") == "the key \"b\" stands twice");
   CHECK(error("[]") == "not a JSON object");
-  CHECK(error("{}") == "no model dimensions found: neither model_type nor a width nor layers");
+  CHECK(error("{}") == "no model dimensions found: neither model_type nor a width and layers");
   CHECK(error(R"({"model_type":"gpt99","n_embd":8,"n_layer":2})")
             .find("unknown model_type \"gpt99\". 12 d^2 L is 1536. Known: prenorm, albert, bert") == 0);
 }

@@ -639,7 +639,9 @@ def the_files_of_a_run_folder():
     total = count(model)["total"]
     others = [write("run/metrics.jsonl", '{"step":1}\n{"step":2}\n'), write("run/run.json", '{"d-model":8,"layers":1}'),
               write("run/vocabulary.json", '{"version":1,"tokens":["a"]}'), write("run/README.md", "# run\n"),
-              sparse("run/example.safetensors", {"ids": ("I64", [4])}), path("run/checkpoints")]
+              sparse("run/example.safetensors", {"ids": ("I64", [4])}), path("run/checkpoints"),
+              write("run/vocab.json", '{"dim":27740}'), write("run/modules.json", '[{"idx":0}]'),
+              write("run/tokenizer.model", "\n\x0e")]
     write("run/checkpoints/step-1/config.json", json.dumps(ours))
     code, out, err = run(model, *others)
     assert code == 0 and f"{total:,}" in out and len(out.splitlines()) == 2

@@ -73,7 +73,7 @@ ConfigCount count_config(std::string_view json, const ConfigOptions& options) {
   const std::string in_file = fields.model_type();
   const std::string type = options.model_type.empty() ? in_file : options.model_type;
   if (type.empty()) {
-    if (!fields.has_dimensions()) throw NoModel("no model dimensions found: neither model_type nor a width nor layers");
+    if (!fields.has_dimensions()) throw NoModel("no model dimensions found: neither model_type nor a width and layers");
     fail("model_type is missing: give it with --model-type (", known_types(), ")");
   }
   if (!in_file.empty() && type != in_file) fields.note("counted as " + type + ", though model_type is " + in_file);

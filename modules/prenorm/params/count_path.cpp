@@ -41,10 +41,10 @@ bool is_state(const std::string& name) {
   return false;
 }
 
-/// Text, tables and the like, by their names.
+/// Text, tables, tokenizers, by their names.
 bool is_text(const fs::path& path) {
   const std::string end = path.extension().string();
-  for (const char* known : {".csv", ".jsonl", ".log", ".md", ".py", ".tsv", ".txt", ".yaml", ".yml"}) {
+  for (const char* known : {".csv", ".jsonl", ".log", ".md", ".model", ".py", ".tsv", ".txt", ".yaml", ".yml"}) {
     if (end == known) return true;
   }
   return false;

@@ -8,6 +8,7 @@
 
 #include "prenorm/error.h"
 #include "prenorm/json.h"
+#include "prenorm/params/config_count.h"
 
 namespace prenorm::params {
 namespace {
@@ -154,7 +155,7 @@ Fields::Fields(std::string_view text) : data_(std::make_shared<Data>()) {
   } catch (const SortedJson::exception& error) {
     fail("not valid JSON: a number is out of range");
   }
-  require(data_->json.is_object(), "not a JSON object");
+  if (!data_->json.is_object()) throw NoModel("not a JSON object");
   if (const SortedJson* names = data_->find("", "architectures")) {
     require(names->is_array(), "architectures is not a list of names");
     if (!names->empty()) {
@@ -408,7 +409,7 @@ std::vector<std::string> Fields::heads_seen() const {
 
 bool Fields::has_dimensions() const {
   const auto present = [this](const char* name) { return has(name); };
-  return std::any_of(kWidthNames.begin(), kWidthNames.end(), present) ||
+  return std::any_of(kWidthNames.begin(), kWidthNames.end(), present) &&
          std::any_of(kLayerNames.begin(), kLayerNames.end(), present);
 }
 

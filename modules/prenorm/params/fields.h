@@ -89,7 +89,7 @@ class Fields {
 
   /// 12 d^2 L from whatever keys hold d and L in this file or its text_config, 0 when they are not there.
   Count estimate() const;
-  bool has_dimensions() const;  ///< at least one key that families use for d or L
+  bool has_dimensions() const;  ///< a key that families use for d, and one for L
 
  private:
   struct Data;
