@@ -189,7 +189,7 @@ TEST_CASE("the memory of the parameters is sixteen bytes for each that a model r
       config.num_segments = 2;
       config.position = Position::learned;
     } else {
-      config.feed_forward_bias = false;
+      config.feed_forward_bias = config.norm_bias = false;
       config.norm_placement = NormPlacement::post;
       config.head = Head::none;
       config.num_classes = 0;
@@ -255,7 +255,7 @@ TEST_CASE("a run takes no more than the estimate, and two thirds of it at least"
     check_with([](Case& run) { run.config.causal = true; });
     check_with([](Case& run) { run.config.attention_bias = true; });
     check_with([](Case& run) { run.config.attention_bias = true, run.config.d_ff = 8; });
-    check_with([](Case& run) { run.config.feed_forward_bias = false; });
+    check_with([](Case& run) { run.config.feed_forward_bias = run.config.norm_bias = false; });
     check_with([](Case& run) { run.config.final_norm = false; });
     check_with([](Case& run) { run.config.embedding_dropout = 0.1, run.config.num_layers = 1; });
     check_with([](Case& run) {

@@ -361,3 +361,7 @@ TEST_CASE("LibTorch's own encoder gives its weights, and takes them") {
 }
 
 }  // namespace weights_test
+  ours = Encoder(EncoderOptions(EncoderLayerOptions(8, 2).d_ff(12).attention_bias(true).norm_bias(false), 2));
+  CHECK(holds(load_error(*ours, folder.path / "encoder.pt", {.layout = torch_layout()}),
+              "unexpected keys: \"layers.0.norm1.bias\", \"layers.0.norm2.bias\""));
+  ours = Encoder(EncoderOptions(EncoderLayerOptions(8, 2).d_ff(12).attention_bias(true), 2).final_norm(false));

@@ -17,6 +17,8 @@ struct EncoderOptions {
   TORCH_ARG(std::vector<EncoderLayerOptions>, layers);
   /// A norm after the last layer; unset: where that layer is pre-norm, whose stream nothing has normalised.
   TORCH_ARG(std::optional<bool>, final_norm) = std::nullopt;
+  /// Whether that norm adds a bias; unset: as the last layer's norms.
+  TORCH_ARG(std::optional<bool>, final_norm_bias) = std::nullopt;
 };
 
 /// What `inspect` sees on the way.

@@ -14,7 +14,8 @@ EncoderLayerOptions layer_options(const ModelConfig& config) {
       .norm_placement(config.norm_placement)
       .eps(config.norm_eps)
       .attention_bias(config.attention_bias)
-      .feed_forward_bias(config.feed_forward_bias);
+      .feed_forward_bias(config.feed_forward_bias)
+      .norm_bias(config.norm_bias);
 }
 
 EmbeddingsOptions embeddings_options(const ModelConfig& config) {
@@ -25,6 +26,7 @@ EmbeddingsOptions embeddings_options(const ModelConfig& config) {
       .num_segments(config.num_segments)
       .norm(config.embedding_norm)
       .eps(config.norm_eps)
+      .norm_bias(config.norm_bias)
       .dropout(config.embedding_dropout);
 }
 

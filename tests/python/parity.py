@@ -125,9 +125,10 @@ class Parity(unittest.TestCase):
                 for mask in masks(dtype):
                     self.add_lesson(placement, dtype, mask, exact, norm_placement=placement)
             for changes in ({"activation": "gelu_tanh"}, {"activation": "relu"}, {"activation": "silu", "d_ff": 7},
-                            {"feed_forward_bias": False}, {"final_norm": False}, {"norm_eps": 1e-2},
+                            {"feed_forward_bias": False, "norm_bias": False}, {"final_norm": False}, {"norm_eps": 1e-2},
                             {"norm_placement": "post", "final_norm": True}, {"position": "sinusoidal"},
                             {"position": "none"}, {"embedding_norm": True, "num_segments": 2},
+                            {"embedding_norm": True, "norm_placement": "post", "norm_bias": False},
                             {"head": "none", "num_classes": 0}, {"head": "sequence_mean"}, {"head": "sequence_first"},
                             {"position_offset": 1}, {"causal": True},
                             {"d_model": 9, "num_heads": 3, "position": "sinusoidal"}, {"num_heads": 1}, {"num_heads": 12}):

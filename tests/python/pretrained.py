@@ -290,10 +290,12 @@ class Pretrained(unittest.TestCase):
         for norm_first in (True, False):
             for dtype in (torch.float, torch.double):
                 layer = nn.TransformerEncoderLayer(D, H, F, dropout=0.0, activation="gelu", norm_first=norm_first,
-                                                   batch_first=True)
-                model = randomised(nn.TransformerEncoder(layer, L, nn.LayerNorm(D) if norm_first else None), dtype)
-                _, path = self.own_config(attention_bias=True, norm_placement="pre" if norm_first else "post",
-                                          position="none", head="none", num_classes=0)
+                                                   batch_first=True, bias=bias)
+                norm = nn.LayerNorm(D, bias=bias) if norm_first else None
+                model = randomised(nn.TransformerEncoder(layer, L, norm), dtype)
+                _, path = self.own_config(attention_bias=bias, feed_forward_bias=bias, norm_bias=bias,
+                                          norm_placement="pre" if norm_first else "post", position="none", head="none",
+                                          num_classes=0)
                 table = torch.randn(V, D, dtype=dtype)
                 state = {"encoder." + key: value for key, value in model.state_dict().items()}
                 save_file(state | {"embeddings.token.weight": table}, self.folder / "nn.safetensors")
