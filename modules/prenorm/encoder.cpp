@@ -62,7 +62,7 @@ EncoderStates EncoderImpl::inspect(const Tensor& x, const AttentionMask& mask) {
     states.hidden_states.push_back(std::move(y));
     states.attention_weights.push_back(std::move(weights));
   }
-  states.output = finish(states.hidden_states.back(), ready);
+  states.output = states.hidden_states.back() = finish(states.hidden_states.back(), ready);
   return states;
 }
 

@@ -23,8 +23,10 @@ struct EncoderOptions {
 
 /// What `inspect` sees on the way.
 struct EncoderStates {
-  Tensor output;                          ///< what `forward` returns
-  std::vector<Tensor> hidden_states;      ///< L+1 of [B,T,D]: what enters the first layer, then each layer's output
+  Tensor output;  ///< what `forward` returns
+  /// L+1 of [B,T,D]: what enters the first layer, then each layer's output; the last one is behind the final norm,
+  /// where there is one, as in `transformers`.
+  std::vector<Tensor> hidden_states;
   std::vector<Tensor> attention_weights;  ///< L of [B,H,T,T]
 };
 

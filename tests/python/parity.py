@@ -147,7 +147,7 @@ class Parity(unittest.TestCase):
         for i, layer in enumerate(model.encoder.layers):
             expected[f"weights.{i}"] = layer.mha(layer.sub1.norm(x), reference)[1].detach()
             x = layer(x, reference)
-            expected[f"hidden.{i}"] = x.detach()
+            expected[f"hidden.{i}"] = (model.encoder.norm(x) if i == 1 else x).detach()
         state = {"state." + key: value for key, value in model.state_dict().items()}
         upstream = torch.zeros(B, T, C, dtype=torch.double)
         self.add("inspect", BASE, given | state | {"ids": ids, "upstream": upstream}, expected, 1e-12)
