@@ -5,6 +5,7 @@
 
 #include "prenorm/pretrained_config.h"
 #include "prenorm/tensor_file/tensor_file.h"
+#include "prenorm/weights/diagnosis.h"
 #include "prenorm/weights/state.h"
 #include "prenorm/weights/uninitialized.h"
 
