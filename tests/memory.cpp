@@ -138,14 +138,9 @@ std::pair<double, double> taken(const Case& run) {
   Sequences sequences(run);
   prenorm::Trainer trainer(prenorm::EncoderModel(run.config), run.options);
   prenorm::RunState state;
-  const prenorm::LoopEvents events{.stepped = {},
-                                   .evaluated = {},
-                                   .checkpoint =
-                                       [&](const prenorm::RunState& now) {
-                                         prenorm::save_checkpoint(folder.path / std::to_string(now.step), trainer, now,
-                                                                  sequences.vocabulary());
-                                       },
-                                   .interrupted = {}};
+  const prenorm::LoopEvents events{.checkpoint = [&](const prenorm::RunState& now) {
+    prenorm::save_checkpoint(folder.path / std::to_string(now.step), trainer, now, sequences.vocabulary());
+  }};
   const auto peak = [&](int64_t steps) {
     prenorm::run_training(trainer, sequences, {.steps = steps, .batch_size = run.batch_size}, state, events);
     return static_cast<double>(counter.take_peak() - before);
