@@ -36,10 +36,10 @@ class MultiHeadAttention(nn.Module):
 
 
 class SubLayerConnection(nn.Module):
-    def __init__(self, d_model, dropout=0.1, placement="pre", eps=1e-5):
+    def __init__(self, d_model, dropout=0.1, placement="pre", eps=1e-5, norm_bias=True):
         super().__init__()
         self.placement = placement
-        self.norm = nn.LayerNorm(d_model, eps=eps)
+        self.norm = nn.LayerNorm(d_model, eps=eps, bias=norm_bias)
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x, sublayer):
@@ -66,12 +66,17 @@ class EncoderLayer(nn.Module):
         self.mha = MultiHeadAttention(d_model, config["num_heads"], config["attention_bias"],
                                       config["attention_dropout"])
         self.ff = FeedForward(d_model, config["d_ff"], dropout, config["activation"], config["feed_forward_bias"])
-        self.sub1 = SubLayerConnection(d_model, dropout, config["norm_placement"], config["norm_eps"])
-        self.sub2 = SubLayerConnection(d_model, dropout, config["norm_placement"], config["norm_eps"])
+        norm = config["norm_placement"], config["norm_eps"], config.get("norm_bias", True)
+        self.sub1 = SubLayerConnection(d_model, dropout, *norm)
+        self.sub2 = SubLayerConnection(d_model, dropout, *norm)
 
     def forward(self, x, mask=None):
         x = self.sub1(x, lambda y: self.mha(y, mask)[0])
         return self.sub2(x, self.ff)
+
+
+def norm_of(config):
+    return nn.LayerNorm(config["d_model"], eps=config["norm_eps"], bias=config.get("norm_bias", True))
 
 
 class Encoder(nn.Module):
@@ -81,7 +86,7 @@ class Encoder(nn.Module):
         final_norm = config["final_norm"]
         if final_norm is None:
             final_norm = config["norm_placement"] == "pre"
-        self.norm = nn.LayerNorm(config["d_model"], eps=config["norm_eps"]) if final_norm else nn.Identity()
+        self.norm = norm_of(config) if final_norm else nn.Identity()
 
     def forward(self, x, mask=None):
         for layer in self.layers:
@@ -122,7 +127,7 @@ class Embeddings(nn.Module):
         self.token = nn.Embedding(config["vocab_size"], d_model)
         self.position = Position(config)
         self.segment = nn.Embedding(config["num_segments"], d_model) if config["num_segments"] else None
-        self.norm = nn.LayerNorm(d_model, eps=config["norm_eps"]) if config["embedding_norm"] else nn.Identity()
+        self.norm = norm_of(config) if config["embedding_norm"] else nn.Identity()
         self.drop = nn.Dropout(config["embedding_dropout"])
 
     def forward(self, ids, segment_ids=None):

@@ -36,6 +36,7 @@ TEST_CASE("a configuration survives JSON") {
                            .activation = prenorm::Activation::silu,
                            .norm_placement = prenorm::NormPlacement::post,
                            .norm_eps = 1e-12,
+                           .norm_bias = false,
                            .final_norm = true,
                            .attention_bias = true,
                            .feed_forward_bias = false,
@@ -48,6 +49,8 @@ TEST_CASE("a configuration survives JSON") {
                            .head = prenorm::Head::sequence_first,
                            .num_classes = 7};
   CHECK(ModelConfig::from_json(config.to_json()) == config);
+  // With biases, as nearly every model has them, a file is what it was before there was a choice.
+  CHECK(ModelConfig{.vocab_size = 3}.to_json().find("norm_bias") == std::string::npos);
 }
 
 TEST_CASE("missing optional keys take the course's defaults") {

@@ -85,6 +85,37 @@ TEST_CASE("the final norm follows the placement unless asked for") {
   }
 }
 
+TEST_CASE("norms without a bias have none, and neither have their copies") {
+  torch::manual_seed(11);
+  const auto options = layer().norm_bias(false);
+  auto encoder = in_eval(Encoder(EncoderOptions(options, L)));
+  CHECK(count(*encoder) == count(*Encoder(EncoderOptions(layer(), L))) - (2 * L + 1) * D);
+  for (auto& parameter : encoder->parameters()) parameter.data().normal_(0.0, 0.3);
+  const auto keys = encoder->named_parameters().keys();
+  CHECK(std::ranges::none_of(keys, [](const std::string& key) { return key.ends_with("norm.bias"); }));
+  const Tensor x = torch::randn({B, T, D}), expected = encoder(x);
+  CHECK(close(encoder->norm(x), torch::layer_norm(x, {D}, encoder->norm->weight)));
+
+  auto copy = std::dynamic_pointer_cast<prenorm::EncoderImpl>(encoder->clone());
+  CHECK(same(copy->forward(x), expected));
+  CHECK(copy->named_parameters().keys() == keys);
+  const auto norm = std::dynamic_pointer_cast<torch::nn::LayerNormImpl>(encoder->norm->clone());
+  CHECK((same(norm->weight, encoder->norm->weight) && !norm->weight.is_same(encoder->norm->weight)));
+  CHECK(norm->named_parameters().keys() == std::vector<std::string>{"weight"});
+  Encoder other(EncoderOptions(options, L));
+  std::stringstream archive;
+  torch::save(encoder, archive);
+  torch::load(other, archive);
+  CHECK(same(in_eval(other)(x), expected));
+  encoder->to(torch::kDouble);
+  encoder->train();
+  encoder(x.to(torch::kDouble)).square().sum().backward();
+  CHECK(encoder->norm->weight.grad().isfinite().all().item<bool>());
+
+  const auto with_final_bias = EncoderOptions(options, L).final_norm_bias(true);
+  CHECK(Encoder(with_final_bias)->named_parameters().contains("norm.bias"));
+}
+
 TEST_CASE("an encoder is its layers in a row, with initial weights of their own") {
   torch::manual_seed(2);
   for (const auto placement : {NormPlacement::pre, NormPlacement::post}) {
@@ -121,7 +152,7 @@ TEST_CASE("inspect sees what forward computes") {
   REQUIRE(states.attention_weights.size() == L);
   CHECK(same(states.hidden_states[0], x));
   CHECK(close(states.hidden_states[1], encoder->layers[0]->as<EncoderLayerImpl>()->forward(x, mask)));
-  CHECK(close(encoder->norm(states.hidden_states[2])[0], states.output[0]));
+  CHECK(same(states.hidden_states[2], states.output));
   for (const Tensor& weights : states.attention_weights) {
     CHECK(weights.sizes() == torch::IntArrayRef({B, H, T, T}));
     CHECK(close(weights[2].slice(1, 0, 4).sum(-1), torch::ones({H, 4})));

@@ -138,14 +138,9 @@ std::pair<double, double> taken(const Case& run) {
   Sequences sequences(run);
   prenorm::Trainer trainer(prenorm::EncoderModel(run.config), run.options);
   prenorm::RunState state;
-  const prenorm::LoopEvents events{.stepped = {},
-                                   .evaluated = {},
-                                   .checkpoint =
-                                       [&](const prenorm::RunState& now) {
-                                         prenorm::save_checkpoint(folder.path / std::to_string(now.step), trainer, now,
-                                                                  sequences.vocabulary());
-                                       },
-                                   .interrupted = {}};
+  const prenorm::LoopEvents events{.checkpoint = [&](const prenorm::RunState& now) {
+    prenorm::save_checkpoint(folder.path / std::to_string(now.step), trainer, now, sequences.vocabulary());
+  }};
   const auto peak = [&](int64_t steps) {
     prenorm::run_training(trainer, sequences, {.steps = steps, .batch_size = run.batch_size}, state, events);
     return static_cast<double>(counter.take_peak() - before);
@@ -189,7 +184,7 @@ TEST_CASE("the memory of the parameters is sixteen bytes for each that a model r
       config.num_segments = 2;
       config.position = Position::learned;
     } else {
-      config.feed_forward_bias = false;
+      config.feed_forward_bias = config.norm_bias = false;
       config.norm_placement = NormPlacement::post;
       config.head = Head::none;
       config.num_classes = 0;
@@ -255,7 +250,7 @@ TEST_CASE("a run takes no more than the estimate, and two thirds of it at least"
     check_with([](Case& run) { run.config.causal = true; });
     check_with([](Case& run) { run.config.attention_bias = true; });
     check_with([](Case& run) { run.config.attention_bias = true, run.config.d_ff = 8; });
-    check_with([](Case& run) { run.config.feed_forward_bias = false; });
+    check_with([](Case& run) { run.config.feed_forward_bias = run.config.norm_bias = false; });
     check_with([](Case& run) { run.config.final_norm = false; });
     check_with([](Case& run) { run.config.embedding_dropout = 0.1, run.config.num_layers = 1; });
     check_with([](Case& run) {

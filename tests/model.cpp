@@ -124,6 +124,34 @@ TEST_CASE("a model sees what it is told of segments and hidden states") {
   CHECK(same(states.hidden_states[0], model->embeddings(kIds, segments)));
   CHECK(states.hidden_states.size() == 3);
   CHECK(states.attention_weights.size() == 2);
+
+  auto with_head = in_eval(EncoderModel(small(Head::token)));
+  const auto seen = with_head->inspect(kIds);
+  CHECK(close(seen.output, with_head(kIds)));
+  CHECK(close(with_head->head(seen.hidden_states[2]), seen.output));  // the last one is behind the final norm
+}
+
+TEST_CASE("a fresh head on a body, for fine-tuning") {
+  torch::manual_seed(5);
+  auto model = in_eval(EncoderModel(small(Head::none)));
+  model->to(torch::kDouble);
+  const Tensor states = model(kIds);
+  model->set_head(Head::sequence_first, 3);
+  CHECK((model->config.head == Head::sequence_first && model->config.num_classes == 3));
+  CHECK(close(model(kIds), model->head(states.select(1, 0))));
+  CHECK_FALSE(model->head->is_training());
+  CHECK(model->named_parameters().keys().back() == "head.bias");
+  auto copy = std::dynamic_pointer_cast<prenorm::EncoderModelImpl>(model->clone());
+  CHECK(same(copy->forward(kIds), model(kIds)));
+
+  const Tensor old = model->head->weight;
+  model->set_head(Head::sequence_first, 3);
+  CHECK_FALSE(same(model->head->weight, old));
+  CHECK(error_of([&] { model->set_head(Head::token); }) == "num_classes is 0, not a positive number");
+  CHECK((model->config.head == Head::sequence_first && model(kIds).sizes() == torch::IntArrayRef({2, 3})));
+  model->set_head(Head::none);
+  CHECK(same(model(kIds), states));
+  CHECK(model->config == small(Head::none));
 }
 
 TEST_CASE("a configuration that cannot be built names its field") {

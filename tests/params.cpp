@@ -215,6 +215,8 @@ TEST_CASE("dimensions give the lesson's numbers, and its rounded ones beside the
   CHECK(count_model(config).total() == 3152384);
   config.d_model = 128;
   CHECK(count_model(config).total() == 198272);
+  config.norm_bias = false;
+  CHECK(count_model(config).total() == 198272 - 2 * 128);
 }
 
 TEST_CASE("a total is followed back to L or d") {

@@ -90,6 +90,29 @@ TEST_CASE("real configurations in the terms of this library") {
   CHECK((own.family == Family::prenorm && own.model == ours));
 }
 
+TEST_CASE("fields that published configurations carry beside the sizes are passed over") {
+  const std::string more =
+      R"("emb_size": 312, "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",
+    "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"},
+    "_name_or_path": "x", "_commit_hash": null, "torch_dtype": "float32", "dtype": "float32", "id2label": {"0": "A"},
+    "task_specific_params": {"a": 1}, "adapters": {"adapters": {}}, "gradient_checkpointing": false, "use_cache": true,
+    "summary_type": "first", "classifier_dropout": null, "cls_dropout": 0.1, "unsloth_version": "2025.1",
+    "eos_token_ids": null, "pooler_num_fc_layers": 3, "language": "english", "name": "Bert", "output_past": true,
+    "export_model_type": "transformer", "transformers.js_config": {}, "rope_scaling": null,
+    "position_embedding_type": "absolute", "pad)";
+  for (const std::string& json : {kRoberta, kDistilBert}) {
+    CHECK(PretrainedConfig::from_json(changed(json, "\"pad", more)).model == PretrainedConfig::from_json(json).model);
+  }
+  const std::string twice = changed(kDistilBert, "\"dim\"", "\"hidden_size\": 768, \"num_hidden_layers\": 6, \"dim\"");
+  CHECK(PretrainedConfig::from_json(twice).model.d_model == 768);
+  const std::string common = changed(kGpt2, "\"n_embd\"", "\"hidden_size\"");
+  CHECK(PretrainedConfig::from_json(common).model == PretrainedConfig::from_json(kGpt2).model);
+  for (const char* name : {"\"xlm-roberta\"", "\"camembert\""}) {
+    const auto config = PretrainedConfig::from_json(changed(kRoberta, "\"roberta\"", name));
+    CHECK((config.family == Family::roberta && config.model == PretrainedConfig::from_json(kRoberta).model));
+  }
+}
+
 TEST_CASE("only a token classifier is one, and a decoder is causal") {
   CHECK(PretrainedConfig::from_json(changed(kRoberta, "ForMaskedLM", "ForTokenClassification")).token_classifier);
   CHECK(PretrainedConfig::from_json(changed(kRoberta, "\"pad", "\"is_decoder\": true, \"pad")).model.causal);
@@ -103,8 +126,14 @@ TEST_CASE("what the numbers cannot follow is refused by name") {
         "position_embedding_type is \"relative_key\"; only \"absolute\" is supported");
   CHECK(error(changed(kRoberta, "\"pad", "\"add_cross_attention\": true, \"pad")) ==
         "add_cross_attention is true; only false is supported");
-  CHECK(error(changed(kRoberta, "\"pad", "\"new\": 1, \"pad")) ==
-        "the field \"new\" is not known, so the numbers might differ");
+  const std::string unknown = changed(kRoberta, "\"pad", "\"new\": 1, \"pad");
+  CHECK(
+      error(unknown) ==
+      "the field \"new\" is not known, so the numbers might differ (PretrainedOptions::ignored_fields passes over it)");
+  CHECK(PretrainedConfig::from_json(unknown, {"new"}).model == PretrainedConfig::from_json(kRoberta).model);
+  CHECK(error(changed(kRoberta, "\"pad", "\"auto_map\": {\"AutoModel\": \"other.Model\"}, \"pad"))
+            .starts_with("the field \"auto_map\" is not known"));
+  CHECK(error(changed(kGpt2, "\"vocab", "\"hidden_size\": 16, \"vocab")) == "n_embd is 768, but hidden_size is 16");
   CHECK(error(changed(kGpt2, "\"vocab", "\"scale_attn_by_inverse_layer_idx\": true, \"vocab")) ==
         "scale_attn_by_inverse_layer_idx is true; only false is supported");
   CHECK(error(changed(kRoberta, "\"hidden_size\": 768,", "")) == "hidden_size is missing");
@@ -114,7 +143,8 @@ TEST_CASE("what the numbers cannot follow is refused by name") {
             .find("pad_token_id is ") == 0);
   CHECK(error(changed(kDistilBert, "\"dim\": 768", "\"dim\": 7.5")) == "dim is 7.5, not a 64-bit integer");
   CHECK(error(changed(kGpt2, "\"gpt2\"", "\"llama\"")) ==
-        "model_type is \"llama\", not one of prenorm, bert, roberta, distilbert, gpt2");
+        "model_type is \"llama\", not one of prenorm, bert, roberta, xlm-roberta, camembert, "
+        "distilbert, gpt2");
   CHECK(error("{}") == "model_type is missing");
   CHECK(error("[1]") == "the configuration is not a JSON object");
   CHECK(error("{").starts_with("not valid JSON at byte"));

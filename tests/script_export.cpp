@@ -149,6 +149,7 @@ void export_all(Cases& cases) {
                                      .norm_placement(NormPlacement::post)
                                      .attention_bias(true)
                                      .feed_forward_bias(false)
+                                     .norm_bias(false)
                                      .attention_dropout(0.2)
                                      .dropout(0.5)
                                      .eps(1e-2)
@@ -158,7 +159,8 @@ void export_all(Cases& cases) {
   cases.add_layers<Encoder>(EncoderOptions(layer, 1).final_norm(false));
   cases.add_layers<Encoder>(
       EncoderOptions({layer, EncoderLayerOptions(layer).norm_placement(NormPlacement::post).eps(1e-3).dropout(0.3),
-                      EncoderLayerOptions(layer).d_ff(5).activation(Activation::gelu_tanh).attention_bias(true)}));
+                      EncoderLayerOptions(layer).d_ff(5).activation(Activation::gelu_tanh).attention_bias(true)})
+          .final_norm_bias(false));
   cases.add_layers<Encoder>(
       EncoderOptions(EncoderLayerOptions(layer).norm_placement(NormPlacement::post), 2).final_norm(true));
 
@@ -179,6 +181,7 @@ void export_all(Cases& cases) {
   configs[++i].num_segments = kSegments;
   configs[++i].embedding_norm = true;
   configs[i].norm_eps = 1e-2;
+  configs[i].norm_bias = false;
   configs[++i].embedding_dropout = 0.3;
   configs[i].attention_dropout = 0.2;
   configs[i].dropout = 0.4;

@@ -110,7 +110,7 @@ TEST_CASE("what does not fit is listed in one line, and the module stays as it w
   CHECK(error.find('\n') == std::string::npos);
   CHECK(error.starts_with(path.string() + " does not fit the module: shape mismatches: "));
   CHECK(holds(error, "\"encoder.layers.0.mha.in_proj.weight\" is [48, 16], expected [24, 8]"));
-  CHECK(holds(error, "\"head.weight\" is [3, 16], expected [3, 8]"));
+  CHECK(error.ends_with("\"encoder.layers.0.ff.net.3.bias\" is [16], expected [8], and 19 more"));
   CHECK(same_state(state_of(*target), before));
 
   State other = state_of(*model(2));
@@ -159,7 +159,9 @@ TEST_CASE("wrappers, old names, prefixes and rename rules") {
     load_weights(*other, path, options);
     return same_state(state_of(*other), state_of(*original));
   };
-  for (const char* prefix : {"module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.module.module."}) {
+  for (const char* prefix :
+       {"module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.module.module.", "_fsdp_wrapped_module.",
+        "module._fsdp_wrapped_module._orig_mod._checkpoint_wrapped_module.", "_forward_module._module."}) {
     CHECK(loads([&](const std::string& key) { return prefix + key; }));
     CHECK(loads([&](const std::string& key) { return std::string(prefix) + "net." + key; }, {.prefix = "net"}));
     CHECK(loads([&](const std::string& key) { return prefix + key; }, {.prefix = prefix}));
@@ -215,7 +217,7 @@ TEST_CASE("floating types convert unless the caller forbids it") {
   save_weights(*original, path);
   auto target = model(2);
   const State before = state_of(*target);
-  CHECK(holds(load_error(*target, path, {.convert_dtype = false}), "\"head.weight\" is F16, expected F32"));
+  CHECK(holds(load_error(*target, path, {.convert_dtype = false}), "\"embeddings.token.weight\" is F16, expected F32"));
   CHECK(same_state(state_of(*target), before));
   load_weights(*target, path);
   CHECK(target->head->weight.scalar_type() == torch::kFloat);
@@ -234,6 +236,110 @@ TEST_CASE("floating types convert unless the caller forbids it") {
   copy->to(torch::kDouble);
   load_weights(*copy, path);
   CHECK(same(copy->weight, large->weight.to(torch::kDouble)));
+}
+
+TEST_CASE("a module that was made in inference mode, and one that is loaded in it") {
+  const Folder folder;
+  const auto path = folder.path / "model.safetensors";
+  const auto original = model(1);
+  State mixed = state_of(*original);
+  for (size_t i = 0; i < mixed.size(); i += 2) mixed[i].second = mixed[i].second.to(torch::kBFloat16);
+  write(path, mixed);
+  auto target = [] {
+    const c10::InferenceMode inference;
+    return model(2);
+  }();
+  load_weights(*target, path);
+  auto other = model(3);
+  {
+    const c10::InferenceMode inference;
+    load_weights(*other, path);
+    save_weights(*target, folder.path / "again.pt");
+  }
+  for (const auto& [name, tensor] : mixed) {
+    CHECK(same(target->named_parameters()[name], tensor.to(torch::kFloat)));
+    CHECK(same(other->named_parameters()[name], tensor.to(torch::kFloat)));
+  }
+  CHECK(other->head->weight.requires_grad());
+}
+
+TEST_CASE("what cannot be written to is found before the first copy") {
+  const Folder folder;
+  const auto path = folder.path / "model.safetensors";
+  save_weights(*model(1), path);
+  auto target = model(2);
+  target->head->bias.set_data(torch::zeros({1}).expand({3}));
+  const State before = state_of(*target);
+  CHECK(holds(load_error(*target, path), "the module's tensor for \"head.bias\" is an expanded one"));
+  CHECK(same_state(state_of(*target), before));
+}
+
+TEST_CASE("an error names ten keys of each kind and the likely cause") {
+  const Folder folder;
+  const auto path = folder.path / "model.safetensors";
+  auto target = model(1);
+  const auto error = [&](const std::function<std::string(std::string)>& name, const LoadOptions& options = {}) {
+    State renamed = state_of(*target);
+    for (auto& [key, tensor] : renamed) key = name(key);
+    write(path, renamed);
+    const std::string said = load_error(*target, path, options);
+    CHECK(said.find('\n') == std::string::npos);
+    return said.substr(said.find("module: ") + 8);
+  };
+  const std::string prefixed = error([](const std::string& key) { return "bert." + key; });
+  CHECK(
+      prefixed.starts_with("all keys have the prefix \"bert\" (.prefix = \"bert\"); missing keys: \"embeddings.token"));
+  CHECK(holds(prefixed, "\"encoder.layers.0.ff.net.3.bias\", and 20 more; unexpected keys: \"bert.embeddings."));
+  CHECK(prefixed.ends_with(", and 20 more"));
+  CHECK(prefixed.size() < 1200);
+  CHECK(error([](const std::string& key) {
+          return (key[0] == 'h' ? "" : "module.net.") + key;
+        }).starts_with("the module's keys have the prefix \"net\" (.prefix = \"net\"); "));
+  CHECK(error([](const std::string& key) { return key; }, {.prefix = "net"})
+            .starts_with("the keys do not have the prefix \"net\"; "));
+  CHECK(error([](const std::string& key) { return "_" + key; }).starts_with("missing keys: "));
+
+  const auto layout_error = [&](const Layout& layout, const LoadOptions& options = {}) {
+    save_weights(*target, path, layout);
+    const std::string said = load_error(*target, path, options);
+    return said.substr(said.find("module: ") + 8);
+  };
+  CHECK(layout_error(torch_layout())
+            .starts_with("this is the layout of torch.nn.TransformerEncoder (.layout = torch_layout()); "));
+  CHECK(layout_error(bert_layout()).starts_with("this is the layout of BERT and RoBERTa (.layout = bert_layout()); "));
+  CHECK(layout_error(distilbert_layout()).starts_with("this is the layout of DistilBERT "));
+  CHECK(layout_error(gpt2_layout()).starts_with("this is the layout of GPT-2 "));
+  CHECK(layout_error(course_layout()).starts_with("this is the layout of the course with w_q"));
+  CHECK(layout_error({}, {.layout = gpt2_layout()}).starts_with("this is the layout of this library (.layout = {}); "));
+  CHECK(error([](const std::string& key) { return "net." + file_keys(torch_layout(), key).names[0]; })
+            .starts_with(
+                "this is the layout of torch.nn.TransformerEncoder (.layout = torch_layout()), and all keys have the "
+                "prefix \"net\" (.prefix = \"net\"); "));
+
+  save_weights(*target->encoder, path);
+  CHECK(holds(load_error(*target, path), "module: the file holds a part of the module: \"encoder\"; missing keys: "));
+  save_weights(*target, path);
+  CHECK(holds(load_error(*target->encoder, path), "module: the module's keys have the prefix \"encoder\" "));
+  auto& first = *target->encoder->layers[0];
+  CHECK(holds(load_error(first, path),
+              "have the prefix one of \"encoder.layers.0\", \"encoder.layers.1\" (.prefix = one of "));
+
+  torch::optim::AdamW optimizer(target->parameters());
+  target(torch::tensor({{1, 2, 3}})).sum().backward();
+  optimizer.step();
+  torch::save(optimizer, (folder.path / "optimizer.pt").string());
+  CHECK(holds(load_error(*target, folder.path / "optimizer.pt"),
+              "module: the file holds an optimizer's state; missing keys: "));
+  State moments;
+  for (const auto& [name, tensor] : state_of(*target)) {
+    moments.emplace_back("exp_avg." + name, tensor);
+    moments.emplace_back("exp_avg_sq." + name, tensor);
+  }
+  write(path, moments);
+  CHECK(holds(load_error(*target, path), "module: the file holds an optimizer's state; missing keys: "));
+  for (const auto& [name, tensor] : state_of(*target)) moments.emplace_back("model." + name, tensor);
+  write(path, moments);
+  CHECK(holds(load_error(*target, path), "module: all keys have the prefix \"model\""));
 }
 
 TEST_CASE("buffers, scalars and empty tensors") {
@@ -356,6 +462,10 @@ TEST_CASE("LibTorch's own encoder gives its weights, and takes them") {
     load_weights(*theirs, folder.path / name);
     CHECK(same(theirs(x.transpose(0, 1)).transpose(0, 1), expected));
   }
+  ours = Encoder(EncoderOptions(EncoderLayerOptions(8, 2).d_ff(12).attention_bias(true).norm_bias(false), 2));
+  CHECK(holds(load_error(*ours, folder.path / "encoder.pt", {.layout = torch_layout()}),
+              "unexpected keys: \"layers.0.norm1.bias\", \"layers.0.norm2.bias\""));
+  ours = Encoder(EncoderOptions(EncoderLayerOptions(8, 2).d_ff(12).attention_bias(true), 2).final_norm(false));
   torch::save(theirs, (folder.path / "archive.pt").string());
   load_weights(*ours, folder.path / "archive.pt", {.layout = torch_layout()});
 }

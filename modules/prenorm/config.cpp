@@ -27,6 +27,7 @@ void for_each_field(Config& config, Field&& field) {
   field("activation", config.activation, false);
   field("norm_placement", config.norm_placement, false);
   field("norm_eps", config.norm_eps, false);
+  field("norm_bias", config.norm_bias, false);
   field("final_norm", config.final_norm, false);
   field("attention_bias", config.attention_bias, false);
   field("feed_forward_bias", config.feed_forward_bias, false);
@@ -148,6 +149,7 @@ void ModelConfig::validate() const {
 std::string ModelConfig::to_json() const {
   Json json{{"model_type", "prenorm"}, {"version", kConfigVersion}};
   for_each_field(*this, [&](const char* name, const auto& value, bool) { json[name] = to_value(value); });
+  if (norm_bias) json.erase("norm_bias");  // as files were before there was a choice
   return json.dump(2) + "\n";
 }
 

@@ -74,6 +74,7 @@ struct ModelConfig {
   Activation activation = Activation::gelu;
   NormPlacement norm_placement = NormPlacement::pre;
   double norm_eps = 1e-5;
+  bool norm_bias = true;                ///< of every norm
   std::optional<bool> final_norm = {};  ///< a norm after the last layer; unset: with pre-norm only
   bool attention_bias = false;
   bool feed_forward_bias = true;

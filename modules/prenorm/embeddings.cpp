@@ -1,5 +1,7 @@
 #include "prenorm/embeddings.h"
 
+#include "prenorm/layer_norm.h"
+
 namespace prenorm {
 namespace {
 
@@ -39,7 +41,7 @@ void EmbeddingsImpl::reset() {
     segment = register_module("segment", torch::nn::Embedding(options.num_segments(), d_model));
   }
   if (options.norm()) {
-    norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({d_model}).eps(options.eps())));
+    norm = register_module("norm", detail::layer_norm(d_model, options.eps(), options.norm_bias()));
   }
   drop = register_module("drop", torch::nn::Dropout(options.dropout()));
 }

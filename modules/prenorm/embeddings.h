@@ -24,6 +24,8 @@ struct EmbeddingsOptions {
   TORCH_ARG(bool, norm) = false;
   /// Added to the variance inside the norm's root.
   TORCH_ARG(double, eps) = 1e-5;
+  /// Whether the norm adds a bias.
+  TORCH_ARG(bool, norm_bias) = true;
   /// Probability of dropping an element of the result in training.
   TORCH_ARG(double, dropout) = 0.0;
 };

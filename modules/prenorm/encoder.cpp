@@ -3,6 +3,8 @@
 #include <tuple>
 #include <utility>
 
+#include "prenorm/layer_norm.h"
+
 namespace prenorm {
 
 EncoderOptions::EncoderOptions(const EncoderLayerOptions& layer, std::int64_t num_layers) {
@@ -25,7 +27,8 @@ void EncoderImpl::reset() {
   }
   norm = nullptr;
   if (options.final_norm().value_or(last.norm_placement() == NormPlacement::pre)) {
-    norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({last.d_model()}).eps(last.eps())));
+    const bool bias = options.final_norm_bias().value_or(last.norm_bias());
+    norm = register_module("norm", detail::layer_norm(last.d_model(), last.eps(), bias));
   }
 }
 
@@ -59,7 +62,7 @@ EncoderStates EncoderImpl::inspect(const Tensor& x, const AttentionMask& mask) {
     states.hidden_states.push_back(std::move(y));
     states.attention_weights.push_back(std::move(weights));
   }
-  states.output = finish(states.hidden_states.back(), ready);
+  states.output = states.hidden_states.back() = finish(states.hidden_states.back(), ready);
   return states;
 }
 

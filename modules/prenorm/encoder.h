@@ -17,12 +17,16 @@ struct EncoderOptions {
   TORCH_ARG(std::vector<EncoderLayerOptions>, layers);
   /// A norm after the last layer; unset: where that layer is pre-norm, whose stream nothing has normalised.
   TORCH_ARG(std::optional<bool>, final_norm) = std::nullopt;
+  /// Whether that norm adds a bias; unset: as the last layer's norms.
+  TORCH_ARG(std::optional<bool>, final_norm_bias) = std::nullopt;
 };
 
 /// What `inspect` sees on the way.
 struct EncoderStates {
-  Tensor output;                          ///< what `forward` returns
-  std::vector<Tensor> hidden_states;      ///< L+1 of [B,T,D]: what enters the first layer, then each layer's output
+  Tensor output;  ///< what `forward` returns
+  /// L+1 of [B,T,D]: what enters the first layer, then each layer's output; the last one is behind the final norm,
+  /// where there is one, as in `transformers`.
+  std::vector<Tensor> hidden_states;
   std::vector<Tensor> attention_weights;  ///< L of [B,H,T,T]
 };
 

@@ -15,8 +15,10 @@ void EncoderLayerImpl::reset() {
                                              .dropout(options.dropout())
                                              .activation(options.activation())
                                              .bias(options.feed_forward_bias())));
-  const auto connection =
-      SubLayerConnectionOptions(d_model, options.dropout()).placement(options.norm_placement()).eps(options.eps());
+  const auto connection = SubLayerConnectionOptions(d_model, options.dropout())
+                              .placement(options.norm_placement())
+                              .eps(options.eps())
+                              .norm_bias(options.norm_bias());
   sub1 = register_module("sub1", SubLayerConnection(connection));
   sub2 = register_module("sub2", SubLayerConnection(connection));
 }

@@ -32,6 +32,8 @@ struct EncoderLayerOptions {
   TORCH_ARG(bool, attention_bias) = false;
   /// Whether the linear layers of the feed-forward block add a bias.
   TORCH_ARG(bool, feed_forward_bias) = true;
+  /// Whether the norms add a bias.
+  TORCH_ARG(bool, norm_bias) = true;
 };
 
 /// One encoder layer (the course, module 5): attention, then the feed-forward block, each in its residual wrapper.

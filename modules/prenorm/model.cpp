@@ -14,7 +14,8 @@ EncoderLayerOptions layer_options(const ModelConfig& config) {
       .norm_placement(config.norm_placement)
       .eps(config.norm_eps)
       .attention_bias(config.attention_bias)
-      .feed_forward_bias(config.feed_forward_bias);
+      .feed_forward_bias(config.feed_forward_bias)
+      .norm_bias(config.norm_bias);
 }
 
 EmbeddingsOptions embeddings_options(const ModelConfig& config) {
@@ -25,6 +26,7 @@ EmbeddingsOptions embeddings_options(const ModelConfig& config) {
       .num_segments(config.num_segments)
       .norm(config.embedding_norm)
       .eps(config.norm_eps)
+      .norm_bias(config.norm_bias)
       .dropout(config.embedding_dropout);
 }
 
@@ -42,6 +44,14 @@ Tensor first_of_real(const Tensor& x, const Tensor& real) {
   return x.gather(1, first.expand({-1, -1, x.size(2)})).squeeze(1);                     // [B,D]
 }
 
+void check_config(const ModelConfig& config) {
+  try {
+    config.validate();
+  } catch (const Error& error) {
+    TORCH_CHECK(false, error.what());
+  }
+}
+
 }  // namespace
 
 EncoderModelImpl::EncoderModelImpl(const ModelConfig& config_) : config(config_) {
@@ -49,11 +59,7 @@ EncoderModelImpl::EncoderModelImpl(const ModelConfig& config_) : config(config_)
 }
 
 void EncoderModelImpl::reset() {
-  try {
-    config.validate();
-  } catch (const Error& error) {
-    TORCH_CHECK(false, error.what());
-  }
+  check_config(config);
   embeddings = register_module("embeddings", Embeddings(embeddings_options(config)));
   encoder = register_module(
       "encoder", Encoder(EncoderOptions(layer_options(config), config.num_layers).final_norm(config.final_norm)));
@@ -61,6 +67,21 @@ void EncoderModelImpl::reset() {
   if (config.head != Head::none) {
     head = register_module("head", torch::nn::Linear(config.d_model, config.num_classes));
   }
+}
+
+void EncoderModelImpl::set_head(Head kind, std::int64_t num_classes) {
+  ModelConfig changed = config;
+  changed.head = kind;
+  changed.num_classes = num_classes;
+  check_config(changed);
+  config = changed;
+  if (head) unregister_module("head");
+  head = nullptr;
+  if (kind == Head::none) return;
+  head = register_module("head", torch::nn::Linear(config.d_model, num_classes));
+  const Tensor& body = embeddings->token->weight;
+  head->to(body.device(), body.scalar_type());
+  head->train(is_training());
 }
 
 void EncoderModelImpl::pretty_print(std::ostream& stream) const {

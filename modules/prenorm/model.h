@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "prenorm/config.h"
@@ -20,6 +21,11 @@ class EncoderModelImpl : public Cloneable<EncoderModelImpl> {
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
   Tensor forward(const Tensor& ids, const AttentionMask& mask = {}, const Tensor& segment_ids = {});
+
+  /// Puts a fresh head, in the body's type and on its device, in the place of the one there is, or takes that away: for
+  /// fine-tuning. To be called before an optimizer holds the parameters. Throws c10::Error when a head has no classes,
+  /// and nothing has changed.
+  void set_head(Head kind, std::int64_t num_classes = 0);
 
   /// As `forward`, keeping every layer's output and attention weights.
   EncoderStates inspect(const Tensor& ids, const AttentionMask& mask = {}, const Tensor& segment_ids = {});

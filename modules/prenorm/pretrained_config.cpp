@@ -1,10 +1,12 @@
 #include "prenorm/pretrained_config.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "prenorm/error.h"
 #include "prenorm/json.h"
+#include "prenorm/tensor_file/text.h"
 
 namespace prenorm {
 namespace {
@@ -51,91 +53,41 @@ const std::map<std::string, SortedJson> kRequired{{"position_embedding_type", "a
                                                   {"scale_attn_by_inverse_layer_idx", false},
                                                   {"reorder_and_upcast_attn", false}};
 
-/// Fields that say nothing about the numbers of the base model: names, training, heads, text generation.
-const std::set<std::string> kIgnoredFields{"_name_or_path",
-                                           "_num_labels",
-                                           "_attn_implementation_autoset",
-                                           "architectures",
-                                           "auto_map",
-                                           "transformers_version",
-                                           "dtype",
-                                           "torch_dtype",
-                                           "torchscript",
-                                           "use_bfloat16",
-                                           "use_cache",
-                                           "return_dict",
-                                           "output_attentions",
-                                           "output_hidden_states",
-                                           "output_past",
-                                           "initializer_range",
-                                           "gradient_checkpointing",
-                                           "chunk_size_feed_forward",
-                                           "tie_word_embeddings",
-                                           "pad_token_id",
-                                           "bos_token_id",
-                                           "eos_token_id",
-                                           "sep_token_id",
-                                           "cls_token_id",
-                                           "mask_token_id",
-                                           "unk_token_id",
-                                           "decoder_start_token_id",
-                                           "tokenizer_class",
-                                           "finetuning_task",
-                                           "task_specific_params",
-                                           "problem_type",
-                                           "id2label",
-                                           "label2id",
-                                           "num_labels",
-                                           "classifier_dropout",
-                                           "qa_dropout",
-                                           "seq_classif_dropout",
-                                           "directionality",
-                                           "pooler_fc_size",
-                                           "pooler_num_attention_heads",
-                                           "pooler_num_fc_layers",
-                                           "pooler_size_per_head",
-                                           "pooler_type",
-                                           "summary_activation",
-                                           "summary_first_dropout",
-                                           "summary_proj_to_labels",
-                                           "summary_type",
-                                           "summary_use_proj",
-                                           "sinusoidal_pos_embds",
-                                           "n_ctx",
-                                           "tie_weights_",
-                                           "language",
-                                           "prefix",
-                                           "max_length",
-                                           "min_length",
-                                           "do_sample",
-                                           "early_stopping",
-                                           "num_beams",
-                                           "num_beam_groups",
-                                           "diversity_penalty",
-                                           "temperature",
-                                           "top_k",
-                                           "top_p",
-                                           "typical_p",
-                                           "repetition_penalty",
-                                           "length_penalty",
-                                           "no_repeat_ngram_size",
-                                           "encoder_no_repeat_ngram_size",
-                                           "bad_words_ids",
-                                           "num_return_sequences",
-                                           "output_scores",
-                                           "return_dict_in_generate",
-                                           "forced_bos_token_id",
-                                           "forced_eos_token_id",
-                                           "remove_invalid_values",
-                                           "exponential_decay_length_penalty",
-                                           "suppress_tokens",
-                                           "begin_suppress_tokens",
-                                           "tf_legacy_loss"};
+// clang-format off
+/// Fields that say nothing about the numbers of the base model: names, training, heads, text generation, other
+/// programs. A * stands for the rest of a name.
+constexpr std::string_view kIgnoredFields[] = {
+    "_*", "*_version", "*_token", "*_token_id", "*_token_ids", "*_dropout", "adapters", "architectures",
+    "attn_implementation", "bad_words_ids", "base_model*", "begin_suppress_tokens", "cache_dir",
+    "chunk_size_feed_forward", "classifier_*", "custom_pipelines", "datasets", "directionality", "diversity_penalty",
+    "do_lower_case", "do_sample", "dtype", "early_stopping", "emb_pooler", "emb_size", "embedding_size",
+    "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "export_model_type", "finetuning_task",
+    "freeze*", "gradient_checkpointing*", "id2label", "initializer_*", "is_composition",
+    "keys_to_ignore_at_inference", "label*", "language", "length_penalty", "library_name", "license", "loss_*",
+    "max_length", "max_seq_length", "metrics", "min_length", "mlm_probability", "model_max_length", "model_name",
+    "n_ctx", "name", "name_or_path", "neuron", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_choices",
+    "num_classes", "num_labels", "num_return_sequences", "onnx", "output_all_encoded_layers", "output_attentions",
+    "output_hidden_states", "output_past", "output_scores", "pipeline_tag", "pooler_*", "pooling*",
+    "predict_special_tokens", "prefix", "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict*",
+    "sbert_*", "seed", "sentence_transformers*", "sinusoidal_pos_embds", "summary_*", "suppress_tokens", "tags",
+    "task_specific_params", "temperature", "tf_legacy_loss", "tie_weights_", "tie_word_embeddings", "tokenizer*",
+    "top_k", "top_p", "torch_dtype", "torchscript", "transformers*", "typical_p", "unsloth_*", "use_bfloat16",
+    "use_cache", "use_return_dict", "vocab_file", "xla_device"};
+// clang-format on
+
+bool is_ignored(const std::string& name) {
+  return std::ranges::any_of(kIgnoredFields, [&](std::string_view field) {
+    if (field.starts_with('*')) return name.ends_with(field.substr(1));
+    if (field.ends_with('*')) return name.starts_with(field.substr(0, field.size() - 1));
+    return name == field;
+  });
+}
 
 /// The fields of the JSON object; remembers which were asked for.
 class Fields {
  public:
-  explicit Fields(const SortedJson& json) : json_(json) {}
+  Fields(const SortedJson& json, const std::vector<std::string>& ignored)
+      : json_(json), asked_(ignored.begin(), ignored.end()) {}
 
   std::int64_t integer(const std::string& name) {
     const SortedJson& value = get(name);
@@ -146,6 +98,13 @@ class Fields {
   }
   std::int64_t integer(const std::string& name, std::int64_t otherwise) {
     return get(name).is_null() ? otherwise : integer(name);
+  }
+  /// A size under a family's own name or under BERT's, which `transformers` takes too.
+  std::int64_t size(const std::string& name, const std::string& common) {
+    if (name == common || get(common).is_null()) return integer(name);
+    const auto value = integer(common);
+    require(get(name).is_null() || integer(name) == value, name, " is ", get(name), ", but ", common, " is ", value);
+    return value;
   }
   double number(const std::string& name, double otherwise) {
     const SortedJson& value = get(name);
@@ -166,9 +125,12 @@ class Fields {
   }
   void finish() const {
     for (const auto& [name, value] : json_.items()) {
-      if (asked_.contains(name) || kIgnoredFields.contains(name)) continue;
       const auto required = kRequired.find(name);
-      require(required != kRequired.end(), "the field \"", name, "\" is not known, so the numbers might differ");
+      if (required == kRequired.end()) {
+        require(value.is_null() || asked_.contains(name) || is_ignored(name), "the field ", InQuotes(name),
+                " is not known, so the numbers might differ (PretrainedOptions::ignored_fields passes over it)");
+        continue;
+      }
       require(value == required->second || value.is_null(), name, " is ", value, "; only ", required->second,
               " is supported");
     }
@@ -199,9 +161,9 @@ ModelConfig model_config(Family family, Fields& fields) {
   const bool gpt2 = family == Family::gpt2, distilbert = family == Family::distilbert;
   const Names& names = gpt2 ? kGpt2 : distilbert ? kDistilBert : kBert;
   ModelConfig config{.vocab_size = fields.integer("vocab_size"),
-                     .d_model = fields.integer(names.d_model),
-                     .num_heads = fields.integer(names.num_heads),
-                     .num_layers = fields.integer(names.num_layers)};
+                     .d_model = fields.size(names.d_model, kBert.d_model),
+                     .num_heads = fields.size(names.num_heads, kBert.num_heads),
+                     .num_layers = fields.size(names.num_layers, kBert.num_layers)};
   config.d_ff = gpt2 ? fields.integer(names.d_ff, 0) : fields.integer(names.d_ff);
   config.dropout = fields.number(names.dropout, 0.1);
   config.attention_dropout = fields.number(names.attention_dropout, 0.1);
@@ -211,7 +173,7 @@ ModelConfig model_config(Family family, Fields& fields) {
   config.norm_eps = distilbert ? 1e-12 : fields.number(names.eps, gpt2 ? 1e-5 : 1e-12);
   config.attention_bias = true;
   config.position = Position::learned;
-  config.max_positions = fields.integer(names.max_positions);
+  config.max_positions = fields.size(names.max_positions, kBert.max_positions);
   // RoBERTa's table begins with the row of padding, by its token's number.
   if (family == Family::roberta) {
     const auto padding = fields.integer("pad_token_id", 1);
@@ -234,18 +196,18 @@ bool is_token_classifier(const SortedJson& json) {
 
 template <>
 const std::vector<std::pair<std::string, Family>>& enum_names() {
-  static const std::vector<std::pair<std::string, Family>> names{{"prenorm", Family::prenorm},
-                                                                 {"bert", Family::bert},
-                                                                 {"roberta", Family::roberta},
-                                                                 {"distilbert", Family::distilbert},
-                                                                 {"gpt2", Family::gpt2}};
+  static const std::vector<std::pair<std::string, Family>> names{
+      {"prenorm", Family::prenorm},   {"bert", Family::bert},
+      {"roberta", Family::roberta},   {"xlm-roberta", Family::roberta},
+      {"camembert", Family::roberta}, {"distilbert", Family::distilbert},
+      {"gpt2", Family::gpt2}};
   return names;
 }
 
-PretrainedConfig PretrainedConfig::from_json(std::string_view text) {
+PretrainedConfig PretrainedConfig::from_json(std::string_view text, const std::vector<std::string>& ignored_fields) {
   const SortedJson json = parse_json<SortedJson>(text);
   require(json.is_object(), "the configuration is not a JSON object");
-  Fields fields(json);
+  Fields fields(json, ignored_fields);
   const std::string type = fields.text("model_type", "");
   require(!type.empty(), "model_type is missing");
   PretrainedConfig config{.family = enum_value<Family>("model_type", type), .model = {}};
@@ -260,8 +222,9 @@ PretrainedConfig PretrainedConfig::from_json(std::string_view text) {
   return config;
 }
 
-PretrainedConfig PretrainedConfig::load(const std::filesystem::path& path) {
-  return parse_file(path, from_json);
+PretrainedConfig PretrainedConfig::load(const std::filesystem::path& path,
+                                        const std::vector<std::string>& ignored_fields) {
+  return parse_file(path, [&](std::string_view text) { return from_json(text, ignored_fields); });
 }
 
 }  // namespace prenorm

@@ -1,5 +1,7 @@
 #include "prenorm/sublayer_connection.h"
 
+#include "prenorm/layer_norm.h"
+
 namespace prenorm {
 
 SubLayerConnectionImpl::SubLayerConnectionImpl(const SubLayerConnectionOptions& options_) : options(options_) {
@@ -10,8 +12,7 @@ void SubLayerConnectionImpl::reset() {
   check_positive("d_model", options.d_model());
   check_dropout("dropout", options.dropout());
   check_eps(options.eps());
-  norm = register_module("norm",
-                         torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.d_model()}).eps(options.eps())));
+  norm = register_module("norm", detail::layer_norm(options.d_model(), options.eps(), options.norm_bias()));
   drop = register_module("drop", torch::nn::Dropout(options.dropout()));
 }
 

@@ -19,6 +19,8 @@ struct SubLayerConnectionOptions {
   TORCH_ARG(NormPlacement, placement) = NormPlacement::pre;
   /// Added to the variance inside the norm's root.
   TORCH_ARG(double, eps) = 1e-5;
+  /// Whether the norm adds a bias.
+  TORCH_ARG(bool, norm_bias) = true;
 };
 
 /// The residual wrapper: any sub-layer in, the corrected stream out.

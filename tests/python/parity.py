@@ -125,9 +125,10 @@ class Parity(unittest.TestCase):
                 for mask in masks(dtype):
                     self.add_lesson(placement, dtype, mask, exact, norm_placement=placement)
             for changes in ({"activation": "gelu_tanh"}, {"activation": "relu"}, {"activation": "silu", "d_ff": 7},
-                            {"feed_forward_bias": False}, {"final_norm": False}, {"norm_eps": 1e-2},
+                            {"feed_forward_bias": False, "norm_bias": False}, {"final_norm": False}, {"norm_eps": 1e-2},
                             {"norm_placement": "post", "final_norm": True}, {"position": "sinusoidal"},
                             {"position": "none"}, {"embedding_norm": True, "num_segments": 2},
+                            {"embedding_norm": True, "norm_placement": "post", "norm_bias": False},
                             {"head": "none", "num_classes": 0}, {"head": "sequence_mean"}, {"head": "sequence_first"},
                             {"position_offset": 1}, {"causal": True},
                             {"d_model": 9, "num_heads": 3, "position": "sinusoidal"}, {"num_heads": 1}, {"num_heads": 12}):
@@ -146,7 +147,7 @@ class Parity(unittest.TestCase):
         for i, layer in enumerate(model.encoder.layers):
             expected[f"weights.{i}"] = layer.mha(layer.sub1.norm(x), reference)[1].detach()
             x = layer(x, reference)
-            expected[f"hidden.{i}"] = x.detach()
+            expected[f"hidden.{i}"] = (model.encoder.norm(x) if i == 1 else x).detach()
         state = {"state." + key: value for key, value in model.state_dict().items()}
         upstream = torch.zeros(B, T, C, dtype=torch.double)
         self.add("inspect", BASE, given | state | {"ids": ids, "upstream": upstream}, expected, 1e-12)

@@ -43,7 +43,8 @@ def lesson_of(config):
         model = shown = lesson.EncoderLayer(config)
     else:
         layers, last = config["layers"], config["layers"][-1]
-        model = shown = lesson.Encoder(last | {"num_layers": 0, "final_norm": config["final_norm"]})
+        bias = config.get("final_norm_bias", last.get("norm_bias", True))
+        model = shown = lesson.Encoder(last | {"num_layers": 0, "final_norm": config["final_norm"], "norm_bias": bias})
         model.layers = nn.ModuleList(map(lesson.EncoderLayer, layers))
     return model, lambda x, mask=None: shown(x, mask.unsqueeze(1) if mask is not None and mask.dim() == 3 else mask)
 

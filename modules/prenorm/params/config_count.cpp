@@ -42,8 +42,8 @@ Component count_model(const ModelConfig& config) {
   attend.formula = bias ? "4 d^2 + 4 d" : "4 d^2";
   Component forward = feed_forward("feed-forward", d, ff, config.feed_forward_bias);
   forward.formula = config.feed_forward_bias ? "2 d F + F + d" : "2 d F";
-  Component norms = group("two LayerNorms", {norm("norm_1", d), norm("norm_2", d)});
-  norms.formula = "2 * 2 d";
+  Component norms = group("two LayerNorms", {norm("norm_1", d, config.norm_bias), norm("norm_2", d, config.norm_bias)});
+  norms.formula = config.norm_bias ? "2 * 2 d" : "2 * d";
 
   Parts parts;
   const auto add_table = [&](const char* name, Count rows, const char* formula) {
@@ -54,11 +54,11 @@ Component count_model(const ModelConfig& config) {
   add_table("token embedding", config.vocab_size, "V d");
   if (config.position == Position::learned) add_table("position embedding", config.max_positions, "P d");
   add_table("segment embedding", config.num_segments, "S d");
-  if (config.embedding_norm) parts.push_back(norm("embedding norm", d));
+  if (config.embedding_norm) parts.push_back(norm("embedding norm", d, config.norm_bias));
   parts.push_back(stack("layers", config.num_layers, d, {attend, forward, norms}));
   if (config.final_norm.value_or(config.norm_placement == NormPlacement::pre)) {
-    parts.push_back(norm("final norm", d));
-    parts.back().formula = "2 d";
+    parts.push_back(norm("final norm", d, config.norm_bias));
+    parts.back().formula = config.norm_bias ? "2 d" : "d";
   }
   if (config.head != Head::none) {
     parts.push_back(linear("head", d, config.num_classes));

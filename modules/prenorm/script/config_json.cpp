@@ -21,25 +21,29 @@ Json json_of(const FeedForwardOptions& options) {
           {"bias", options.bias()}};
 }
 
-/// The keys are a ModelConfig's.
+/// The keys are a ModelConfig's, written when it writes them.
 Json json_of(const EncoderLayerOptions& options) {
-  return {{"d_model", options.d_model()},
-          {"num_heads", options.num_heads()},
-          {"d_ff", options.d_ff()},
-          {"dropout", options.dropout()},
-          {"attention_dropout", options.attention_dropout()},
-          {"activation", enum_name(options.activation())},
-          {"norm_placement", enum_name(options.norm_placement())},
-          {"norm_eps", options.eps()},
-          {"attention_bias", options.attention_bias()},
-          {"feed_forward_bias", options.feed_forward_bias()}};
+  Json json{{"d_model", options.d_model()},
+            {"num_heads", options.num_heads()},
+            {"d_ff", options.d_ff()},
+            {"dropout", options.dropout()},
+            {"attention_dropout", options.attention_dropout()},
+            {"activation", enum_name(options.activation())},
+            {"norm_placement", enum_name(options.norm_placement())},
+            {"norm_eps", options.eps()},
+            {"attention_bias", options.attention_bias()},
+            {"feed_forward_bias", options.feed_forward_bias()}};
+  if (!options.norm_bias()) json["norm_bias"] = false;
+  return json;
 }
 
 Json json_of(const EncoderOptions& options) {
   Json layers = Json::array();
   for (const auto& layer : options.layers()) layers.push_back(json_of(layer));
-  const auto final_norm = options.final_norm();
-  return {{"layers", layers}, {"final_norm", final_norm ? Json(*final_norm) : Json(nullptr)}};
+  const auto final_norm = options.final_norm(), final_norm_bias = options.final_norm_bias();
+  Json json{{"layers", layers}, {"final_norm", final_norm ? Json(*final_norm) : Json(nullptr)}};
+  if (final_norm_bias) json["final_norm_bias"] = *final_norm_bias;
+  return json;
 }
 
 template <typename Options>

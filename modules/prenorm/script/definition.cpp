@@ -26,6 +26,11 @@ def forward(self, x: Tensor) -> Tensor:
     return torch.layer_norm(x, self.weight.size(), self.weight, self.bias, self.eps)
 )PY";
 
+constexpr const char* kLayerNormWithoutBias = R"PY(
+def forward(self, x: Tensor) -> Tensor:
+    return torch.layer_norm(x, self.weight.size(), self.weight, None, self.eps)
+)PY";
+
 constexpr const char* kDropout = R"PY(
 def forward(self, x: Tensor) -> Tensor:
     return torch.dropout(x, self.p, self.training)
@@ -322,6 +327,13 @@ Definition definition(const SubLayerConnectionImpl& connection) {
   return {"PostNormConnection", kPostNormConnection};
 }
 
+Definition definition(const torch::nn::LayerNormImpl& norm) {
+  const bool bias = norm.bias.defined();
+  return {bias ? "LayerNorm" : "LayerNormWithoutBias",
+          bias ? kLayerNorm : kLayerNormWithoutBias,
+          {{"eps", norm.options.eps()}}};
+}
+
 Definition definition(const torch::nn::GELUImpl& gelu) {
   return {"GELU", kGelu, {{"approximate", gelu.options.approximate()}}};
 }
@@ -333,8 +345,7 @@ Definition definition(const torch::nn::Module& module) {
   if (const auto* linear = module.as<nn::LinearImpl>()) {
     return linear->bias.defined() ? Definition{"Linear", kLinear} : Definition{"LinearWithoutBias", kLinearWithoutBias};
   }
-  if (const auto* norm = module.as<nn::LayerNormImpl>())
-    return {"LayerNorm", kLayerNorm, {{"eps", norm->options.eps()}}};
+  if (const auto* norm = module.as<nn::LayerNormImpl>()) return definition(*norm);
   if (const auto* drop = module.as<nn::DropoutImpl>()) return {"Dropout", kDropout, {{"p", drop->options.p()}}};
   if (module.as<nn::EmbeddingImpl>() != nullptr) return {"Embedding", kEmbedding};
   if (const auto* gelu = module.as<nn::GELUImpl>()) return definition(*gelu);

@@ -21,10 +21,10 @@ struct LoopOptions {
 
 /// What a run tells while it goes on. Each may be empty.
 struct LoopEvents {
-  std::function<void(const RunState&, const StepResult&)> stepped;  ///< after every step, also one that went wrong
-  std::function<void(const RunState&)> evaluated;                   ///< the score is `last`
-  std::function<void(const RunState&)> checkpoint;  ///< after each evaluation and at the end, whatever ended the run
-  std::function<bool()> interrupted;                ///< whether somebody wants the run to end after this step
+  std::function<void(const RunState&, const StepResult&)> stepped = {};  ///< after every step, also one that went wrong
+  std::function<void(const RunState&)> evaluated = {};                   ///< the score is `last`
+  std::function<void(const RunState&)> checkpoint = {};  ///< after each evaluation and when the run ends
+  std::function<bool()> interrupted = {};                ///< whether somebody wants the run to end after this step
 };
 
 enum class Outcome {

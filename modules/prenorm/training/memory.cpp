@@ -82,11 +82,11 @@ struct Sizes {
         heads(number(config.num_heads)),
         layers(number(config.num_layers)),
         classes(number(config.num_classes)) {
-    const auto norm = [&](bool there) { return there ? 2 * d : 0; };
+    const auto norm = [&](bool there) { return there ? (config.norm_bias ? 2 * d : d) : 0; };
     const double positions = config.position == Position::learned ? number(config.max_positions) : 0;
     const double biases = (config.attention_bias ? 4 * d : 0) + (config.feed_forward_bias ? f + d : 0);
     layer_matrices = 4 * d * d + 2 * d * f;
-    layer = layer_matrices + biases + 4 * d;
+    layer = layer_matrices + biases + 2 * norm(true);
     head = classes > 0 ? d * classes + classes : 0;
     all = layers * layer + head + d * (number(config.vocab_size) + positions + number(config.num_segments)) +
           norm(config.embedding_norm) + norm(config.final_norm.value_or(config.norm_placement == NormPlacement::pre));

@@ -19,8 +19,8 @@ template <>
 const std::vector<std::pair<std::string, Precision>>& enum_names();
 
 struct TrainingOptions {
-  ScheduleOptions schedule;
-  AdamWOptions adamw;
+  ScheduleOptions schedule = {};
+  AdamWOptions adamw = {};
   double clip_norm = 1.0;       ///< highest norm of all gradients together; 0: no clipping
   std::int64_t accumulate = 1;  ///< parts in which a batch is computed, one after the other: less memory, same gradient
   Precision precision = Precision::float32;

@@ -1,3 +1,5 @@
+#include <ATen/MemoryOverlap.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -7,6 +9,7 @@
 
 #include "prenorm/tensor_file/tensor_file.h"
 #include "prenorm/tensor_file/text.h"
+#include "prenorm/weights/diagnosis.h"
 #include "prenorm/weights/state.h"
 #include "prenorm/weights/stream.h"
 #include "prenorm/weights/weights.h"
@@ -52,29 +55,44 @@ class Plan {
     report_.unexpected.assign(unexpected.begin(), unexpected.end());
   }
 
-  /// Throws c10::Error, one line for everything, unless the plan can be carried out.
-  void check(const std::filesystem::path& path) const {
+  /// Throws c10::Error, one line with the likely cause and what does not fit, unless the plan can be carried out.
+  void check(const std::vector<StateEntry>& entries, const std::filesystem::path& path) const {
     std::string problems;
     const auto list = [&problems](const char* what, const std::vector<std::string>& items, bool quoted) {
       if (items.empty()) return;
-      problems += (problems.empty() ? "" : "; ") + std::string(what) + ": ";
-      for (size_t i = 0; i < items.size(); ++i) {
-        problems += (i > 0 ? ", " : "") + (quoted ? std::string(InQuotes(items[i])) : items[i]);
-      }
+      problems += (problems.empty() ? "" : "; ") + std::string(what) + ": " + detail::listed(items, quoted);
     };
     if (options_.strict || copies_.empty()) {
       list("missing keys", report_.missing, true);
       list("unexpected keys", report_.unexpected, true);
     }
+    const std::string cause = problems.empty() ? "" : this->cause(entries);
     list("shape mismatches", shapes_, false);
     list("other mismatches", others_, false);
-    TORCH_CHECK(problems.empty(), path.string(), " does not fit the module: ", problems);
+    TORCH_CHECK(problems.empty(), path.string(), " does not fit the module: ", cause, cause.empty() ? "" : "; ",
+                problems);
+  }
+
+  /// Throws c10::Error unless every place can be written to: a copy that fails would leave a module half-loaded.
+  void check_places() const {
+    for (const auto& [info, destination] : copies_) {
+      TORCH_CHECK(!destination.is_meta(), "the module is on the meta device, which has no memory to load into");
+      TORCH_CHECK(at::has_internal_overlap(destination) != at::MemOverlap::Yes, "the module's tensor for ",
+                  std::string(InQuotes(info->name)), " is an expanded one, whose elements share memory");
+    }
   }
 
   const std::vector<Copy>& copies() const { return copies_; }
   LoadReport report() && { return std::move(report_); }
 
  private:
+  std::string cause(const std::vector<StateEntry>& entries) const {
+    std::vector<std::string> ours, theirs;
+    for (const auto& entry : entries) ours.push_back(entry.name);
+    for (const auto& info : file_.tensors()) theirs.push_back(info.name);
+    return detail::likely_cause(ours, theirs, options_);
+  }
+
   /// A tensor of the file and its key without the prefix, renamed by the caller's rule.
   struct Source {
     std::string key;
@@ -207,7 +225,7 @@ LoadReport detail::check_state(const std::vector<StateEntry>& entries, const std
   const TensorFile file = open(path, options);
   Plan plan(file, options);
   plan.add(entries);
-  plan.check(path);
+  plan.check(entries, path);
   return std::move(plan).report();
 }
 
@@ -217,10 +235,8 @@ LoadReport detail::load_state(const std::vector<StateEntry>& entries, const std:
   const TensorFile file = open(path, options);
   Plan plan(file, options);
   plan.add(entries);
-  plan.check(path);
-  for (const auto& entry : plan.copies()) {
-    TORCH_CHECK(!entry.destination.is_meta(), "the module is on the meta device, which has no memory to load into");
-  }
+  plan.check(entries, path);
+  plan.check_places();
   for (const auto& [info, destination] : plan.copies()) copy_from_file(file, *info, destination);
   return std::move(plan).report();
 }

@@ -5,6 +5,7 @@
 
 #include "prenorm/pretrained_config.h"
 #include "prenorm/tensor_file/tensor_file.h"
+#include "prenorm/weights/diagnosis.h"
 #include "prenorm/weights/state.h"
 #include "prenorm/weights/uninitialized.h"
 
@@ -82,8 +83,9 @@ EncoderModel build(const ModelConfig& config, torch::ScalarType type, torch::Dev
 
 }  // namespace
 
-EncoderModel from_pretrained(const fs::path& folder, std::vector<std::string>* left_out) {
-  PretrainedConfig config = PretrainedConfig::load(folder / "config.json");
+EncoderModel from_pretrained(const fs::path& folder, std::vector<std::string>* left_out,
+                             const PretrainedOptions& options) {
+  PretrainedConfig config = PretrainedConfig::load(folder / "config.json", options.ignored_fields);
   const TensorFile file = TensorFile::open(folder);
   const auto saved = file.metadata().find(kConfigKey);
   if (config.family == Family::prenorm && saved != file.metadata().end()) {
@@ -94,20 +96,17 @@ EncoderModel from_pretrained(const fs::path& folder, std::vector<std::string>* l
   TORCH_CHECK(config.model.num_layers <= std::ssize(file.tensors()), folder.string(), ": config.json says ",
               config.model.num_layers, " layers, the weights have ", file.tensors().size(), " tensors");
 
-  LoadOptions options{.layout = layout_of(config.family), .strict = config.family == Family::prenorm};
-  options.rename = [base = base_name(config.family)](const std::string& key) {
+  LoadOptions loading{.layout = layout_of(config.family), .strict = config.family == Family::prenorm};
+  loading.rename = [base = base_name(config.family)](const std::string& key) {
     return key.starts_with(base) ? key.substr(base.size()) : key;
   };
   const auto type = widest_type(file);
   const auto report =
-      detail::check_state(detail::state_entries(*build(config.model, type, torch::kMeta)), folder, options);
-  if (!report.missing.empty()) {
-    std::string missing;
-    for (const auto& name : report.missing) missing += (missing.empty() ? "\"" : ", \"") + name + "\"";
-    TORCH_CHECK(false, folder.string(), " does not hold the model of config.json: missing keys: ", missing);
-  }
+      detail::check_state(detail::state_entries(*build(config.model, type, torch::kMeta)), folder, loading);
+  TORCH_CHECK(report.missing.empty(), folder.string(),
+              " does not hold the model of config.json: missing keys: ", detail::listed(report.missing));
   EncoderModel model = build(config.model, type, torch::kCPU);
-  load_weights(*model, folder, options);
+  load_weights(*model, folder, loading);
   if (left_out != nullptr) {
     *left_out = report.unexpected;
     std::erase_if(*left_out, is_computed);

@@ -1,5 +1,6 @@
 #include "prenorm/weights/state.h"
 
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -28,6 +29,14 @@ constexpr std::pair<Dtype, torch::ScalarType> kTypes[] = {
     {Dtype::U64, at::ScalarType::UInt64},
 };
 
+/// What DataParallel, torch.compile, FullyShardedDataParallel, checkpoint_wrapper, Fabric and Opacus call the module
+/// that they wrap.
+bool is_wrapper(const std::string& name) {
+  static const std::set<std::string> names{
+      "module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module", "_module"};
+  return names.contains(name);
+}
+
 template <typename Add>
 void visit(const torch::nn::Module& module, const std::string& prefix, const Add& add) {
   add(module, prefix);
@@ -40,7 +49,7 @@ std::string canonical(const std::string& key) {
   std::vector<std::string> names;
   std::istringstream stream(key);
   for (std::string name; std::getline(stream, name, '.');) {
-    if (name != "module" && name != "_orig_mod") names.push_back(name);
+    if (!is_wrapper(name)) names.push_back(name);
   }
   if (names.size() > 1 && names[names.size() - 2].ends_with("LayerNorm")) {
     if (names.back() == "gamma") names.back() = "weight";

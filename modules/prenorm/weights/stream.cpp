@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "prenorm/weights/state.h"
 
@@ -42,6 +43,8 @@ void for_each_piece(const TensorInfo& info, std::int64_t step, const Use& use) {
 }  // namespace
 
 void copy_from_file(const TensorFile& file, const TensorInfo& info, const Tensor& to) {
+  std::optional<c10::InferenceMode> inference;  // outside of which copy_ refuses a tensor that was made in it
+  if (to.is_inference()) inference.emplace();
   if (to.is_cpu() && to.is_contiguous() && to.scalar_type() == torch_type(info.dtype)) {
     file.read(info, to.data_ptr(), to.nbytes());
     if (!to.is_inference()) to.unsafeGetTensorImpl()->bump_version();

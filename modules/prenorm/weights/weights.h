@@ -29,12 +29,14 @@ struct LoadReport {
 /// `module`, whatever their device; requires_grad, ties and the mode stay. Tensors go one at a time from the file to
 /// their place, so hardly any memory is needed beside the module's own.
 ///
-/// Of the file's keys, the wrappers' names `module` and `_orig_mod` go wherever they stand, and LayerNorm.gamma and
-/// .beta are .weight and .bias. Tied parameters are loaded once, from any of their names.
+/// Of the file's keys, the wrappers' names (`module`, `_orig_mod`, `_fsdp_wrapped_module`,
+/// `_checkpoint_wrapped_module`, `_forward_module`, `_module`) go wherever they stand, and LayerNorm.gamma and .beta
+/// are .weight and .bias. Tied parameters are loaded once, from any of their names.
 ///
 /// All or nothing: missing and unexpected keys, shapes and types that do not fit are found before the first copy, and
-/// named in one c10::Error (one line). Without `strict`, a file with nothing for the module is still an error. Only a
-/// disk that fails half-way leaves a module half-loaded. What is wrong with the file itself throws prenorm::Error.
+/// named in one c10::Error (one line), ten of each kind, behind the likely cause: another layout or prefix, a part of
+/// the module, an optimizer's file. Without `strict`, a file with nothing for the module is still an error. Only a disk
+/// that fails half-way leaves a module half-loaded. What is wrong with the file itself throws prenorm::Error.
 LoadReport load_weights(torch::nn::Module& module, const std::filesystem::path& path, const LoadOptions& options = {});
 
 /// Writes the parameters and buffers of `module`, atomically: as safetensors where `path` ends in .safetensors, as a
