@@ -60,6 +60,10 @@ void EncoderModelImpl::reset() {
   head = nullptr;
   if (config.head != Head::none) {
     head = register_module("head", torch::nn::Linear(config.d_model, config.num_classes));
+    if (config.tie_head) {
+      head->weight = embeddings->token->weight;
+      detail::register_used(*head);
+    }
   }
 }
 

@@ -12,6 +12,8 @@ namespace prenorm {
 ///
 /// ids [B,T] -> [B,T,D] without a head, [B,T,C] with the token head, [B,C] with a sequence head, which reads the mean
 /// of the real tokens (0 where there are none) or the first of them, as far as the mask's lengths and padding tell.
+/// With `tie_head`, head->weight is embeddings->token->weight: one tensor under both names, counted and optimised once
+/// here; LibTorch's own optimizers take it twice from `parameters()`, and would step twice.
 /// Throws c10::Error naming the field of a configuration that cannot be built.
 class EncoderModelImpl : public Cloneable<EncoderModelImpl> {
  public:
