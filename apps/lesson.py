@@ -147,6 +147,8 @@ class EncoderModel(nn.Module):
         self.embeddings = Embeddings(config)
         self.encoder = Encoder(config)
         self.head = nn.Linear(config["d_model"], config["num_classes"]) if self.kind != "none" else nn.Identity()
+        if config.get("tie_head"):
+            self.head.weight = self.embeddings.token.weight
 
     def forward(self, ids, mask=None, segment_ids=None, real=None):
         if self.causal:

@@ -145,6 +145,8 @@ void add_model_options(CLI::App& app, TrainOptions& options) {
   grouped(app.add_option("--max-positions", model.max_positions, "Rows of learned positions; default: --max-length"))
       ->default_str("");
   grouped(app.add_flag("--embedding-norm", model.embedding_norm, "Normalise the embeddings"));
+  grouped(app.add_flag("--tie-head", model.tie_head,
+                       "The head's weight is the token embedding's; for data whose answers are its tokens"));
   const std::vector<std::pair<std::string, Head>> heads{{"mean", Head::sequence_mean}, {"first", Head::sequence_first}};
   grouped(add_choice(app, "--sequence-head", options.sequence_head,
                      "Whether one answer for a sequence is read from the mean of its tokens or the first", heads));

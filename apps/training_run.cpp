@@ -49,6 +49,9 @@ ModelConfig model_config(const TrainOptions& options, const Vocabulary& vocabula
   config.vocab_size = vocabulary.size();
   config.head = vocabulary.per_sequence() ? options.sequence_head : Head::token;
   config.num_classes = vocabulary.num_classes();
+  require(!config.tie_head || vocabulary.answers() == vocabulary.tokens(),
+          "--tie-head needs data whose answers are its ", "tokens, in the same order; these have ", config.vocab_size,
+          " tokens and ", config.num_classes, " answers");
   config.validate();
   return config;
 }

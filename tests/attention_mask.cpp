@@ -138,8 +138,10 @@ TEST_CASE("a mask that does not fit is refused with what was given and what is a
   const Heads heads;
   const auto error = [&](const AttentionMask& mask) { return error_of([&] { heads.output(mask); }); };
   const auto dense = [](torch::IntArrayRef sizes) { return AttentionMask(torch::ones(sizes, torch::kBool)); };
-  CHECK(error(dense({4, 5})) ==
-        "the attention mask is [4, 5], expected [T, T], [B, T, T], [B, 1, T, T] or [B, H, T, T] with B 2, H 3, T 5");
+  CHECK(
+      error(dense({4, 5})) ==
+      "the attention mask is [4, 5], expected [T, T], [B, T, T], [B, 1, T, T] or [B, H, T, T] with B 2, H 3, T 5 (key "
+      "padding [B, T]: AttentionMask::padding)");
   for (const auto& sizes : std::vector<std::vector<int64_t>>{
            {5, 4}, {1, 5}, {3, 5, 5}, {6, 5, 5}, {2, 1, 5}, {2, 2, 5, 5}, {3, 3, 5, 5}, {2, 3, 4, 5}, {2, 3, 5, 1}}) {
     CHECK(error(dense(sizes)).find("the attention mask is ") == 0);
@@ -159,6 +161,34 @@ TEST_CASE("a mask that does not fit is refused with what was given and what is a
   CHECK(error_of([] {
           AttentionMask::lengths({1}) & AttentionMask::lengths({1, 2});
         }) == "masks of 1 and 2 lengths do not combine");
+}
+
+TEST_CASE("two dimensions are refused where they may be those of key padding") {
+  const auto attend = [](const AttentionMask& mask, int64_t batch, int64_t queries) {
+    const Tensor q = torch::zeros({batch, H, queries, Dh}), k = torch::zeros({batch, H, T, Dh});
+    return std::get<1>(attention(q, k, k, mask, 0.0, true)) > 0;
+  };
+  const Tensor mask = torch::arange(T) < torch::tensor({5, 1, 2, 3, 4}).unsqueeze(1);
+  const std::string error =
+      "an attention mask of [5, 5] may be [T, T] or key padding [B, T] where both are 5: say "
+      "AttentionMask::dense(mask) "
+      "or AttentionMask::padding(mask)";
+  CHECK(error_of([&] { attend(mask, T, T); }) == error);
+  CHECK(error_of([&] { attend(as_float(mask), T, T); }) == error);
+  CHECK(error_of([&] { attend(AttentionMask::causal() & mask, T, T); }) == error);
+  CHECK(error_of([&] { attend(AttentionMask(mask) & AttentionMask::lengths({5, 5, 5, 5, 5}), T, T); }) == error);
+  CHECK(error_of([&] { attend(mask.slice(0, 0, 3), 3, 3); }).starts_with("an attention mask of [3, 5] may be"));
+  CHECK(error_of([&] {
+          attend(AttentionMask(mask.slice(0, 0, 2)) & AttentionMask::causal(), 2, T);
+        }).ends_with("(key padding [B, T]: AttentionMask::padding)"));
+
+  const Tensor expected = mask.expand({T, H, T, T});
+  CHECK(same(attend(AttentionMask::dense(mask), T, T), expected));
+  CHECK(same(attend(mask.unsqueeze(0), T, T), expected));
+  CHECK(same(attend(AttentionMask::dense(mask) & AttentionMask(), T, T), expected));
+  CHECK(same(attend(AttentionMask::padding(mask), T, T), mask.view({T, 1, 1, T}).expand({T, H, T, T})));
+  CHECK(same(attend(mask, 1, T), expected.slice(0, 0, 1)));
+  CHECK(same(attend(AttentionMask::causal(), T, T)[0][0], torch::ones({T, T}, torch::kBool).tril()));
 }
 
 TEST_CASE("queries may be fewer or more than keys") {

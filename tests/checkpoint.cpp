@@ -110,6 +110,32 @@ TEST_CASE("a loaded checkpoint goes on bit for bit, dropout included, and only t
   CHECK_FALSE(differs([] {}));
 }
 
+TEST_CASE("a tied head is resumed as one tensor, with one pair of moments") {
+  const Folder folder;
+  const fs::path saved = folder.path / "saved";
+  auto config = kConfig;
+  config.tie_head = true;
+  torch::manual_seed(1);
+  Trainer original(EncoderModel(config), {});
+  for (int i = 0; i < 3; ++i) step(original);
+  save_checkpoint(saved, original, {.step = 3}, kCopy.vocabulary());
+  const double loss = step(original);
+  Trainer other(EncoderModel(config), {});
+  load_checkpoint(saved, other);
+  CHECK(step(other) == loss);
+  CHECK(std::ranges::equal(everything(other), everything(original), same));
+  CHECK(other.model()->head->weight.is_same(other.model()->embeddings->token->weight));
+  CHECK(prenorm::TensorFile::open(saved / "training.safetensors").find("exp_avg.head.weight") == nullptr);
+
+  Trainer apart(EncoderModel(kConfig), {});
+  CHECK(problem(saved, apart).ends_with("config.json: tie_head is true, here it is false"));
+  save_checkpoint(saved, apart, {.step = 1}, kCopy.vocabulary());
+  CHECK(problem(saved, other).ends_with("config.json: tie_head is false, here it is true"));
+  apart.model()->head->weight = apart.model()->embeddings->token->weight;  // by hand
+  save_checkpoint(saved, apart, {.step = 1}, kCopy.vocabulary());
+  CHECK(prenorm::ModelConfig::load(saved / "config.json").tie_head);
+}
+
 TEST_CASE("a checkpoint has the files and names that it documents") {
   const Folder folder;
   const fs::path saved = folder.path / "saved";

@@ -51,6 +51,11 @@ TEST_CASE("a configuration survives JSON") {
   CHECK(ModelConfig::from_json(config.to_json()) == config);
   // With biases, as nearly every model has them, a file is what it was before there was a choice.
   CHECK(ModelConfig{.vocab_size = 3}.to_json().find("norm_bias") == std::string::npos);
+  CHECK(config.to_json().find("tie_head") == std::string::npos);  // files that older programs read
+  ModelConfig tied = config;
+  tied.vocab_size = 7;
+  tied.tie_head = true;
+  CHECK(ModelConfig::from_json(tied.to_json()) == tied);
 }
 
 TEST_CASE("missing optional keys take the course's defaults") {
@@ -83,6 +88,8 @@ TEST_CASE("a bad configuration is refused by the name of its field") {
                    "\"position\": \"learned\", \"max_positions\": 2, \"position_offset\": 2, "
                    "\"version\": 1")) == "position_offset is 2, not in [0, max_positions 2)");
   CHECK(error(with("\"version\": 1", "\"causal\": 1, \"version\": 1")) == "causal is 1, not true or false");
+  CHECK(error(with("\"version\": 1", "\"tie_head\": true, \"version\": 1")) ==
+        "tie_head needs a head with as many classes as there are token ids: num_classes is 0, vocab_size 10");
   CHECK(error("{").find("not valid JSON at byte") == 0);
   CHECK(error(with("\"version\": 1", "\"version\": 1, \"version\": 1")) == "the key \"version\" stands twice");
   CHECK(error("{\"a[\\\"[\": " + std::string(101, '[')) == "JSON nested more than 100 deep at byte 110");

@@ -272,4 +272,17 @@ TEST_CASE("a mask may be used again, with another batch, type or length") {
   CHECK(encoder(torch::zeros({0, T, D}, torch::kDouble), causal).sizes() == torch::IntArrayRef({0, T, D}));
 }
 
+TEST_CASE("a layer that is no EncoderLayer is named, one more is called") {
+  auto encoder = in_eval(Encoder(EncoderOptions(layer(), L)));
+  const Tensor x = torch::randn({B, T, D});
+  EncoderLayer more = in_eval(EncoderLayer(layer()));
+  const Tensor expected = encoder->norm(more(encoder->inspect(x).hidden_states.back()));
+  encoder->layers->push_back(more);
+  CHECK(close(encoder(x), expected));
+  encoder->layers->insert(1, torch::nn::Linear(D, D).ptr());
+  const std::string error = "layers[1] of the encoder is a torch::nn::LinearImpl, not an EncoderLayer";
+  CHECK(error_of([&] { encoder(x); }) == error);
+  CHECK(error_of([&] { encoder->inspect(x); }) == error);
+}
+
 }  // namespace encoder_test

@@ -178,11 +178,12 @@ std::vector<Case> kinds(const Case& base) {
 
 TEST_CASE("the memory of the parameters is sixteen bytes for each that a model really has") {
   for (const bool all : {false, true}) {
-    ModelConfig config{.vocab_size = 1000, .d_model = 256, .num_layers = 3, .head = Head::token, .num_classes = 50};
+    ModelConfig config{.vocab_size = 50, .d_model = 256, .num_layers = 3, .head = Head::token, .num_classes = 50};
     if (all) {
       config.attention_bias = config.embedding_norm = true;
       config.num_segments = 2;
       config.position = Position::learned;
+      config.tie_head = true;
     } else {
       config.feed_forward_bias = config.norm_bias = false;
       config.norm_placement = NormPlacement::post;
@@ -252,6 +253,7 @@ TEST_CASE("a run takes no more than the estimate, and two thirds of it at least"
     check_with([](Case& run) { run.config.attention_bias = true, run.config.d_ff = 8; });
     check_with([](Case& run) { run.config.feed_forward_bias = run.config.norm_bias = false; });
     check_with([](Case& run) { run.config.final_norm = false; });
+    check_with([](Case& run) { run.config.tie_head = true, run.config.vocab_size = run.config.num_classes = 2000; });
     check_with([](Case& run) { run.config.embedding_dropout = 0.1, run.config.num_layers = 1; });
     check_with([](Case& run) {
       run.config.num_segments = 2;

@@ -1,8 +1,11 @@
 #include "prenorm/model.h"
 
 #include <fstream>
+#include <limits>
 #include <sstream>
 
+#include "prenorm/parameter_count.h"
+#include "prenorm/params/config_count.h"
 #include "support.h"
 
 namespace model_test {
@@ -200,6 +203,70 @@ TEST_CASE("models without biases train, move and copy too") {
   torch::save(copy, archive);
   torch::load(model, archive);
   CHECK(std::ranges::equal(copy->parameters(), model->parameters(), same));
+}
+
+TEST_CASE("a tied head is the token table under two names, in whatever way the model is used") {
+  auto config = small(Head::token);
+  config.num_classes = config.vocab_size;
+  const auto untied_keys = state_keys(*EncoderModel(config));
+  const auto untied = prenorm::count_parameters(*EncoderModel(config)).front().second.total();
+  config.tie_head = true;
+  const auto tied = [](const EncoderModel& model) {
+    return model->head->weight.is_same(model->embeddings->token->weight);
+  };
+  auto model = in_eval(EncoderModel(config));
+  CHECK(tied(model));
+  CHECK(state_keys(*model) == untied_keys);
+  CHECK(model->named_parameters()["head.weight"].is_same(model->embeddings->token->weight));
+  const auto count = prenorm::count_parameters(*model).front().second.total();
+  CHECK(count == untied - 7 * 12);
+  CHECK(prenorm::params::count_model(config).total().value() == count);
+  const Tensor x = model->encoder(model->embeddings(kIds));
+  CHECK(close(model(kIds), torch::linear(x, model->embeddings->token->weight, model->head->bias)));
+
+  model(kIds).square().sum().backward();
+  CHECK(model->head->weight.grad().is_same(model->embeddings->token->weight.grad()));
+  EncoderModel copy(std::dynamic_pointer_cast<prenorm::EncoderModelImpl>(model->clone()));
+  CHECK(tied(copy));
+  CHECK_FALSE(copy->head->weight.is_same(model->head->weight));
+  const Tensor expected = model(kIds);
+  copy->to(torch::kDouble);
+  copy->to(torch::kCPU, torch::kFloat);
+  CHECK(tied(copy));
+  CHECK(same(copy(kIds), expected));
+  std::stringstream archive;
+  torch::save(model, archive);
+  auto loaded = in_eval(EncoderModel(config));
+  torch::load(loaded, archive);
+  CHECK(tied(loaded));
+  CHECK(same(loaded(kIds), expected));
+
+  config.num_classes = 5;
+  CHECK(error_of([&] { EncoderModel{config}; }) ==
+        "tie_head needs a head with as many classes as there are token ids: num_classes is 5, vocab_size 7");
+}
+
+TEST_CASE("padding of 0 and very negative numbers pools as the bool mask does") {
+  torch::manual_seed(5);
+  const Tensor real = torch::arange(5) < torch::tensor({{5}, {2}});
+  for (const Head head : {Head::sequence_mean, Head::sequence_first}) {
+    for (const Tensor& mask : {real, real.flip(1), real & (torch::arange(2) == 0).unsqueeze(1)}) {
+      auto model = in_eval(EncoderModel(small(head)));
+      const Tensor expected = model(kIds, AttentionMask::padding(mask));
+      for (const double hidden : {-double{INFINITY}, std::numeric_limits<float>::lowest() * 1.0, -10000.0, -100.0}) {
+        for (const auto type : {torch::kFloat, torch::kDouble}) {
+          const Tensor added = torch::zeros({2, 5}, type).masked_fill(~mask, hidden);
+          CHECK(close(model(kIds, AttentionMask::padding(added)), expected));
+        }
+      }
+      const Tensor half = (1 - mask.to(torch::kBFloat16)) * -10000;
+      CHECK(close(model(kIds, AttentionMask::padding(half)), expected));
+    }
+  }
+  const std::string says =
+      "the padding mask holds 1, but a floating one is added to the scores: 0 attends, -inf hides;";
+  CHECK(error_of([&] { AttentionMask::padding(real.to(torch::kFloat)); }).starts_with(says));
+  CHECK_FALSE(error_of([&] { AttentionMask::padding(torch::full({2, 5}, NAN)); }).empty());
 }
 
 TEST_CASE("inference builds no graph and holds its memory") {

@@ -1,6 +1,17 @@
 #include "prenorm/module.h"
 
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "folder.h"
 #include "prenorm/model.h"
+#include "prenorm/script/export.h"
+#include "prenorm/weights/weights.h"
 #include "support.h"
 
 namespace module_test {
@@ -39,6 +50,39 @@ void clones_twice(Arguments&&... arguments) {
     CHECK(state_keys(*other) == state_keys(*original));
     CHECK(std::ranges::equal(other->parameters(), original->parameters(), same));
   }
+}
+
+/// Draws in every way that modules do, and needs what it draws to be drawn.
+class NoisyImpl : public prenorm::Cloneable<NoisyImpl> {
+ public:
+  NoisyImpl() { NoisyImpl::reset(); }
+
+  void reset() override {
+    linear = register_module("linear", torch::nn::Linear(3, 3));
+    order = register_buffer("order", torch::randperm(5));
+    torch::nn::init::orthogonal_(linear->weight);
+    while (torch::rand({1}).item<float>() < 0.9F) {
+    }
+    noise = torch::dropout(torch::randn({4}), 0.5, true) + torch::randint(3, {4}) + torch::bernoulli(torch::rand({4}));
+  }
+
+  torch::nn::Linear linear{nullptr};
+  Tensor order, noise;
+};
+
+std::string saved(const torch::nn::Module& module) {
+  torch::serialize::OutputArchive archive;
+  module.save(archive);
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return stream.str();
+}
+
+void load(torch::nn::Module& module, const std::string& bytes) {
+  torch::serialize::InputArchive archive;
+  std::istringstream stream(bytes);
+  archive.load_from(stream);
+  module.load(archive);
 }
 
 }  // namespace
@@ -89,6 +133,42 @@ TEST_CASE("a clone keeps what is frozen, the mode and the type, and draws no ran
   CHECK_FALSE(copy->encoder->layers[0]->is_training());
 }
 
+TEST_CASE("cloning leaves the draws of other threads alone") {
+  constexpr size_t kDraws = 20000;
+  const auto draws = [] {
+    std::vector<float> values(kDraws);
+    for (float& value : values) value = torch::rand({1}).item<float>();
+    return values;
+  };
+  torch::manual_seed(4);
+  const auto alone = draws();
+  const Tensor state = at::detail::getDefaultCPUGenerator().get_state();
+  const auto original = model();
+  const NoisyImpl noisy;
+  torch::manual_seed(4);
+  std::vector<float> beside;
+  std::atomic<bool> done = false;
+  std::thread thread([&] {
+    beside = draws();
+    done = true;
+  });
+  for (int clones = 0; !done || clones == 0; ++clones) {
+    original->clone();
+    noisy.clone();
+  }
+  thread.join();
+  CHECK(beside == alone);
+  CHECK(same(at::detail::getDefaultCPUGenerator().get_state(), state));
+}
+
+TEST_CASE("what a module of somebody else's draws in reset() is drawn when it is cloned") {
+  const auto original = std::make_shared<NoisyImpl>();
+  const auto copy = std::dynamic_pointer_cast<NoisyImpl>(original->clone());
+  CHECK(same(copy->linear->weight, original->linear->weight));
+  CHECK(same(copy->order, original->order));
+  CHECK(copy->noise.isfinite().all().item<bool>());
+}
+
 TEST_CASE("a clone keeps ties") {
   auto original = model();
   original->head->weight = original->embeddings->token->weight;
@@ -120,6 +200,45 @@ TEST_CASE("a clone has the values that its original uses, even those of a reassi
   auto original = model();
   original->head->weight = torch::ones({12, 12});
   CHECK(same(copy_of(original)->head->weight, torch::ones({12, 12})));
+}
+
+TEST_CASE("torch::save and torch::load go by the tensors that the modules use") {
+  auto original = in_eval(model());
+  original->head->weight = original->embeddings->token->weight;
+  original->embeddings->position->weight = torch::ones({512, 12});
+  const std::string bytes = saved(*original);
+  const Tensor expected = original(kIds);
+  for (const bool tied : {false, true}) {
+    auto other = in_eval(model());
+    if (tied) other->head->weight = other->embeddings->token->weight;
+    load(*other, bytes);
+    CHECK(same(other(kIds), expected));
+    CHECK(other->head->weight.is_same(other->embeddings->token->weight) == tied);
+  }
+  const std::string apart = saved(*model());
+  CHECK(error_of([&] { load(*original, apart); }) ==
+        "embeddings.token.weight and head.weight are one tensor in the module but differ in the archive");
+  CHECK(same(original(kIds), expected));
+}
+
+TEST_CASE("a module that is called but not registered is named before it is lost") {
+  const Folder folder;
+  auto replaced = model();
+  replaced->head = torch::nn::Linear(12, 9);
+  for (const std::function<void()>& action :
+       std::vector<std::function<void()>>{[&] { replaced->clone(); }, [&] { saved(*replaced); },
+                                          [&] { prenorm::save_weights(*replaced, folder.path / "model.safetensors"); },
+                                          [&] { prenorm::export_torchscript(replaced, folder.path / "model.ts"); }}) {
+    CHECK(
+        error_of(action).starts_with("the \"head\" that a prenorm::EncoderModelImpl calls is not the one registered"));
+  }
+  CHECK(std::filesystem::is_empty(folder.path));
+  replaced->head = replaced->replace_module("head", replaced->head);
+  CHECK(same(copy_of(replaced)->head->weight, replaced->head->weight));
+
+  auto inside = model();
+  inside->encoder->layers->replace_module("1", inside->encoder->layers->ptr(0));
+  CHECK_FALSE(error_of([&] { saved(*inside); }).empty());
 }
 
 }  // namespace module_test

@@ -204,6 +204,11 @@ TEST_CASE("our own model has the tensors of its state dict") {
   ModelConfig post = config;
   post.norm_placement = prenorm::NormPlacement::post;
   CHECK(count_model(post).total() == count_model(config).total() - 12);
+  ModelConfig apart = config, tied = config;
+  apart.num_classes = tied.num_classes = 11;
+  tied.tie_head = true;
+  CHECK(count_model(tied).total() == count_model(apart).total() - 11 * 6);
+  CHECK(total(tied.to_json()) == count_model(tied).total());
 }
 
 TEST_CASE("dimensions give the lesson's numbers, and its rounded ones beside them") {

@@ -35,6 +35,15 @@ torch::jit::Module exported(const torch::nn::Module& module, const fs::path& pat
   return torch::jit::load(path.string());
 }
 
+bool says(torch::jit::Module& module, std::vector<c10::IValue> inputs, const std::string& message) {
+  try {
+    module.forward(std::move(inputs));
+  } catch (const std::exception& error) {
+    return std::string(error.what()).find(message) != std::string::npos;
+  }
+  return false;
+}
+
 }  // namespace
 
 TEST_CASE("an exported model reads back in C++ with its keys, values and outputs") {
@@ -167,14 +176,6 @@ TEST_CASE("inputs that do not fit are named by the exported file") {
   const Folder folder;
   auto script = exported(*EncoderModel(kConfig), folder.path / "model.ts");
   auto encoder = exported(*Encoder(EncoderOptions(EncoderLayerOptions(8, 2), 1)), folder.path / "encoder.ts");
-  const auto says = [](torch::jit::Module& module, std::vector<c10::IValue> inputs, const std::string& message) {
-    try {
-      module.forward(std::move(inputs));
-    } catch (const std::exception& error) {
-      return std::string(error.what()).find(message) != std::string::npos;
-    }
-    return false;
-  };
   const Tensor ids = torch::zeros({2, 4}, torch::kLong), x = torch::randn({2, 4, 8});
   CHECK(says(script, {torch::zeros({1, 7}, torch::kLong)},
              "a sequence of length 7 exceeds the max_positions 6 of the learned positions"));
@@ -191,6 +192,60 @@ TEST_CASE("inputs that do not fit are named by the exported file") {
                   Encoder(EncoderOptions(EncoderLayerOptions(8, 2), 1))(x, torch::ones(shape, torch::kBool));
                 }).empty());
   }
+}
+
+TEST_CASE("the exported masks are refused and read as in C++") {
+  const Folder folder;
+  auto config = kConfig;
+  config.head = Head::sequence_mean;
+  torch::manual_seed(3);
+  EncoderModel model(config);
+  auto script = exported(*model, folder.path / "model.ts");
+  model->eval();
+  const Tensor ids = torch::randint(7, {3, 4}, torch::kLong);
+  const Tensor real = torch::arange(4).unsqueeze(0) < torch::tensor({4, 2, 0}).unsqueeze(1);
+  const Tensor expected = model(ids, AttentionMask::padding(real));
+  for (const double hidden : {-double{INFINITY}, -3.4028234663852886e38, -10000.0}) {
+    const Tensor added = torch::zeros({3, 4}).masked_fill(~real, hidden);
+    CHECK(close(script.forward({ids, added}).toTensor(), expected));
+  }
+  CHECK(says(script, {ids, real.to(torch::kFloat)}, "the padding mask holds values above 0"));
+
+  auto encoder = exported(*Encoder(EncoderOptions(EncoderLayerOptions(8, 2), 1)), folder.path / "encoder.ts");
+  const Tensor x = torch::randn({4, 4, 8}), mask = torch::ones({4, 4}, torch::kBool).tril();
+  CHECK(says(encoder, {x, mask}, "may be [T, T] or key padding [B, T]: give [1, T, T] or [B, 1, 1, T]"));
+  CHECK(encoder.forward({x, mask.unsqueeze(0)}).toTensor().sizes() == x.sizes());
+  CHECK(encoder.forward({x, mask.view({4, 1, 1, 4})}).toTensor().sizes() == x.sizes());
+  CHECK(says(encoder, {torch::randn({2, 4, 8}), mask.slice(0, 0, 2)}, "(key padding: [B, 1, 1, T])"));
+}
+
+TEST_CASE("a tied head is one tensor under both names in the exported file") {
+  const Folder folder;
+  auto config = kConfig;
+  config.num_classes = config.vocab_size;
+  config.tie_head = true;
+  EncoderModel model(config);
+  auto script = exported(*model, folder.path / "model.ts");
+  size_t found = 0;
+  for (const auto& parameter : script.named_parameters()) {
+    found += parameter.name == "head.weight" || parameter.name == "embeddings.token.weight";
+  }
+  CHECK(found == 2);
+  CHECK(script.attr("head").toModule().attr("weight").toTensor().data_ptr() ==
+        script.attr("embeddings").toModule().attr("token").toModule().attr("weight").toTensor().data_ptr());
+}
+
+TEST_CASE("an exported model is what its configuration says, or is not written") {
+  const Folder folder;
+  EncoderModel model(kConfig);
+  model->encoder->layers->push_back(EncoderLayer(EncoderLayerOptions(8, 2)));
+  CHECK(error_of([&] { export_torchscript(model, folder.path / "model.ts"); }) ==
+        "encoder.layers.2 is a prenorm::EncoderLayerImpl, the configuration says nothing of it");
+  Encoder encoder(EncoderOptions(EncoderLayerOptions(8, 2), 1));
+  encoder->layers->insert(0, torch::nn::Linear(8, 8).ptr());
+  CHECK(error_of([&] { export_torchscript(encoder, folder.path / "encoder.ts"); }) ==
+        "layers[0] of the encoder is a torch::nn::LinearImpl, not an EncoderLayer");
+  CHECK(fs::is_empty(folder.path));
 }
 
 TEST_CASE("a file that cannot be written and a module without a form leave the old file") {

@@ -46,7 +46,7 @@ std::vector<std::pair<std::string, Tensor>> padding_masks(const Input& input, to
   real.slice(1, input.length / 2).fill_(false);
   if (input.batch > 1) real[1] = torch::arange(input.length) >= 2;  // padded on the left
   if (input.batch > 2) real[2].fill_(false);                        // nothing real at all
-  const Tensor added = torch::randn(real.sizes(), type).masked_fill(~real, -INFINITY);
+  const Tensor added = -torch::rand(real.sizes(), type).masked_fill(~real, 10000.0);
   return {{"padding", real}, {"floating padding", added}};
 }
 

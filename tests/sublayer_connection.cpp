@@ -1,6 +1,9 @@
 #include "prenorm/sublayer_connection.h"
 
-#include "prenorm/feed_forward.h"
+#include <fstream>
+#include <iterator>
+
+#include "prenorm/model.h"
 #include "support.h"
 
 namespace sublayer_connection_test {
@@ -57,6 +60,41 @@ TEST_CASE("anything that takes and returns a tensor is a sub-layer") {
   CHECK(same(pre(x, doubled), x + doubled(normalised)));
 }
 
+TEST_CASE("a sub-layer that works in place leaves the caller's tensor and the gradients alone") {
+  const torch::nn::ReLU relu(torch::nn::ReLUOptions(true));
+  for (const auto placement : {NormPlacement::pre, NormPlacement::post}) {
+    auto wrapper = connection(placement);
+    const Tensor x = torch::randn({2, 3, 4}), before = x.clone();
+    const Tensor with_grad = x.clone().requires_grad_(true), expected_grad = x.clone().requires_grad_(true);
+    const auto in_place = [&](const Tensor& y) { return torch::nn::ReLU(relu)(y); };
+    const auto apart = [](const Tensor& y) { return y.relu(); };
+    CHECK(same(wrapper(x, in_place), wrapper(x, apart)));
+    CHECK(same(x, before));
+    wrapper(with_grad, in_place).square().sum().backward();
+    wrapper(expected_grad, apart).square().sum().backward();
+    CHECK(same(with_grad.grad(), expected_grad.grad()));
+    CHECK_FALSE(
+        error_of([&] { wrapper(x, [](const Tensor& y) { return y.squeeze_(0).unsqueeze_(0).sum(); }); }).empty());
+    CHECK(same(x, before));
+  }
+}
+
+TEST_CASE("containers of LibTorch call the modules as the README shows") {
+  const Tensor x = torch::randn({2, 5, 64}), ids = torch::randint(1000, {2, 5}, torch::kLong);
+  const Tensor mask = torch::ones({5, 5}, torch::kBool).tril();
+  const auto f = [](const Tensor& y) { return 2 * y; };
+#include "data/containers.inc"
+  CHECK(scores.sizes() == torch::IntArrayRef({2, 5, 3}));
+  CHECK(y.sizes() == x.sizes());
+  const auto text = [](const char* path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  CHECK(
+      text(PRENORM_TEST_DATA "/../../README.md").find("```cpp\n" + text(PRENORM_TEST_DATA "/containers.inc") + "```") !=
+      std::string::npos);
+}
+
 TEST_CASE("dropout acts on the sub-layer's output, never on the stream") {
   torch::manual_seed(1);
   auto pre = connection(NormPlacement::pre, 0.5);
@@ -76,6 +114,9 @@ TEST_CASE("a wrapper refuses bad options and a sub-layer that changes the shape"
   auto pre = connection(NormPlacement::pre);
   CHECK(error_of([&] { pre(kOneHot, [](const Tensor& x) { return x.sum(-1, true); }); }) ==
         "the sub-layer returned [1, 1, 1] for an input of [1, 1, 4]");
+  CHECK(error_of([&] { pre(kOneHot, nullptr); }) == "the sub-layer is an empty function");
+  CHECK(error_of([&] { pre(kOneHot, [](const Tensor&) { return Tensor(); }); }) ==
+        "the sub-layer returned an undefined tensor");
 }
 
 }  // namespace sublayer_connection_test

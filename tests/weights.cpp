@@ -7,6 +7,7 @@
 #include "prenorm/error.h"
 #include "prenorm/model.h"
 #include "prenorm/tensor_file/tensor_file.h"
+#include "prenorm/weights/pretrained.h"
 #include "support.h"
 
 namespace weights_test {
@@ -398,6 +399,89 @@ TEST_CASE("a tied parameter is stored once and loaded once") {
   CHECK(holds(load_error(*other, folder.path / "twice.safetensors"),
               "\"embeddings.token.weight\" and \"head.weight\" are one tensor in the module but differ in the file"));
   CHECK(same_state(state_of(*other), before));
+}
+
+TEST_CASE("a tied head comes back from a saved model as one tensor, tied by hand too") {
+  const Folder folder;
+  for (const bool by_hand : {false, true}) {
+    auto tying = config();
+    tying.num_classes = tying.vocab_size;
+    tying.tie_head = !by_hand;
+    EncoderModel original(tying);
+    if (by_hand) original->head->weight = original->embeddings->token->weight;
+    save_pretrained(original, folder.path);
+    auto other = from_pretrained(folder.path);
+    CHECK(other->config.tie_head);
+    CHECK(other->head->weight.is_same(other->embeddings->token->weight));
+    CHECK(same(other->head->weight, original->head->weight));
+    CHECK(TensorFile::open(folder.path).find("head.weight") == nullptr);
+    if (by_hand) continue;
+    State once = state_of(*original);  // as Python writes it without the metadata
+    std::erase_if(once, [](const auto& entry) { return entry.first == "head.weight"; });
+    write(folder.path / "model.safetensors", once);
+    other = from_pretrained(folder.path);
+    CHECK(other->head->weight.is_same(other->embeddings->token->weight));
+  }
+}
+
+TEST_CASE("a model that is not what its configuration says is refused before anything is written") {
+  const Folder folder;
+  const fs::path path = folder.path / "saved";
+  const auto refused = [&](const std::function<void(EncoderModel&)>& change, const std::string& error) {
+    auto changed = model(1);
+    change(changed);
+    CHECK(error_of([&] { save_pretrained(changed, path); }) == error);
+    CHECK_FALSE(fs::exists(path));
+  };
+  const std::string says = ", the configuration says ";
+  const auto first = [](EncoderModel& changed) -> EncoderLayerImpl& { return changed->encoder->layer(0); };
+  refused([](auto& changed) { changed->encoder->layers->push_back(EncoderLayer(EncoderLayerOptions(8, 2))); },
+          "encoder.layers.2 is a prenorm::EncoderLayerImpl" + says + "nothing of it");
+  refused([](auto& changed) { changed->encoder->layers->insert(0, torch::nn::Linear(8, 8).ptr()); },
+          "encoder.layers.0 is a torch::nn::LinearImpl" + says + "prenorm::EncoderLayerImpl");
+  refused(
+      [](auto& changed) {
+        changed->encoder->unregister_module("norm");
+        changed->encoder->norm = nullptr;
+      },
+      "encoder.norm is missing" + says + "torch::nn::LayerNormImpl");
+  refused([&](auto& changed) { first(changed).sub1->drop->options.p(0.25); },
+          "encoder.layers.0.sub1.drop has p 0.25" + says + "p 0.1");
+  refused([&](auto& changed) { first(changed).mha->options.dropout(0.25); },
+          "encoder.layers.0.mha has other options than the configuration gives it");
+  refused([&](auto& changed) { first(changed).sub2->options.placement(NormPlacement::post); },
+          "encoder.layers.0.sub2 has other options than the configuration gives it");
+  refused([](auto& changed) { changed->encoder->norm->options.eps(1e-12); },
+          "encoder.norm has eps 1e-12" + says + "eps 1e-05");
+  refused([](auto& changed) { changed->embeddings->token->options.padding_idx(0); },
+          "embeddings.token has no max_norm, padding_idx 0" + says + "no max_norm, no padding_idx");
+  refused(
+      [&](auto& changed) {
+        auto& ff = *first(changed).ff;
+        ff.net = ff.replace_module("net", torch::nn::Sequential(torch::nn::Linear(8, 32), torch::nn::ReLU(),
+                                                                torch::nn::Dropout(0.1), torch::nn::Linear(32, 8)));
+      },
+      "encoder.layers.0.ff.net.1 is a torch::nn::ReLUImpl" + says + "torch::nn::GELUImpl");
+  refused([](auto& changed) { changed->head = changed->replace_module("head", torch::nn::Linear(8, 5)); },
+          "head has weight [5, 8], bias [5]" + says + "weight [3, 8], bias [3]");
+  refused([](auto& changed) { changed->config.num_classes = 5; },
+          "head has weight [3, 8], bias [3]" + says + "weight [5, 8], bias [5]");
+  refused([](auto& changed) { changed->register_buffer("extra", torch::ones({2})); },
+          "the model has extra [2]" + says + "no tensors");
+  refused(
+      [&](auto& changed) { first(changed).mha->out_proj->weight = changed->encoder->layer(1).mha->out_proj->weight; },
+      "encoder.layers.1.mha.out_proj.weight is one tensor with encoder.layers.0.mha.out_proj.weight, which is not "
+      "what the configuration says");
+  refused([](auto& changed) { changed->head = torch::nn::Linear(8, 3); },
+          "the \"head\" that a prenorm::EncoderModelImpl calls is not the one registered under that name, which "
+          "parameters(), saving and cloning go by: assign to the member what replace_module(\"head\", ...) returns");
+
+  auto changed = model(1);
+  changed->head = changed->replace_module("head", torch::nn::Linear(8, 5));
+  changed->config.num_classes = 5;
+  first(changed).sub1->drop->options.p(0.1);
+  save_pretrained(changed, path);
+  CHECK(same(from_pretrained(path)->head->weight, changed->head->weight));
 }
 
 TEST_CASE("layouts name and shape tensors, both ways") {

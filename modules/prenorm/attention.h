@@ -20,6 +20,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
 struct MultiHeadAttentionOptions {
   MultiHeadAttentionOptions(std::int64_t d_model, std::int64_t num_heads = 8)  // NOLINT(google-explicit-constructor)
       : d_model_(d_model), num_heads_(num_heads) {}
+  bool operator==(const MultiHeadAttentionOptions&) const = default;
   /// D, width of the input and the output.
   TORCH_ARG(std::int64_t, d_model);
   /// H, number of heads, each of width D/H; divides D.

@@ -9,6 +9,7 @@ namespace {
 
 constexpr const char* kDenseShapes = "[T, T], [B, T, T], [B, 1, T, T] or [B, H, T, T]";
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
+constexpr double kHidesKey = -100.0;  // masks of -1e4 or the lowest number are common
 
 void check_type(const char* name, const Tensor& mask) {
   TORCH_CHECK(mask.scalar_type() == torch::kBool || mask.is_floating_point(), name, " has type ",
@@ -50,6 +51,13 @@ AttentionMask::AttentionMask(const Tensor& dense) {
   TORCH_CHECK(dense.dim() >= 2 && dense.dim() <= 4, "the attention mask is ", dense.sizes(), "; give ", kDenseShapes,
               " (key padding [B, T]: AttentionMask::padding)");
   dense_ = dense;
+  maybe_keys_ = dense.dim() == 2;
+}
+
+AttentionMask AttentionMask::dense(const Tensor& mask) {
+  AttentionMask named(mask);
+  named.maybe_keys_ = false;
+  return named;
 }
 
 AttentionMask AttentionMask::padding(const Tensor& keys) {
@@ -58,6 +66,12 @@ AttentionMask AttentionMask::padding(const Tensor& keys) {
   TORCH_CHECK(keys.dim() == 2, "the padding mask is ", keys.sizes(), "; give [B, T]");
   AttentionMask mask;
   mask.padding_ = keys;
+  if (keys.is_floating_point() && keys.numel() > 0) {
+    const auto greatest = keys.detach().max().item<double>();
+    TORCH_CHECK(greatest <= 0.0, "the padding mask holds ", greatest, ", but a floating one is added to the scores: 0 ",
+                "attends, -inf hides; give bool (true: a real token) or no values above 0");
+    mask.padding_ = keys.masked_fill(keys <= kHidesKey, kHidden);
+  }
   return mask;
 }
 
@@ -87,6 +101,7 @@ AttentionMask AttentionMask::operator&(const AttentionMask& other) const {
   }
   AttentionMask mask;
   mask.dense_ = both(ours, theirs);
+  mask.maybe_keys_ = maybe_keys_ || other.maybe_keys_;
   mask.padding_ = both(padding_, other.padding_);
   mask.causal_ = causal_ || other.causal_;
   mask.lengths_ = lengths_ ? lengths_ : other.lengths_;
@@ -103,7 +118,8 @@ AttentionMask AttentionMask::prepare(std::int64_t batch, std::int64_t heads, std
                                      const torch::TensorOptions& options) const {
   const auto check_dense = [&](bool fits) {
     TORCH_CHECK(fits, "the attention mask is ", dense_.sizes(), ", expected ", kDenseShapes, " with B ", batch, ", H ",
-                heads, ", T ", keys, queries == keys ? "" : " (queries: " + std::to_string(queries) + ")");
+                heads, ", T ", keys, queries == keys ? "" : " (queries: " + std::to_string(queries) + ")",
+                maybe_keys_ ? " (key padding [B, T]: AttentionMask::padding)" : "");
   };
   if (dense_.defined() && dense_.dim() == 4) check_dense(dense_.size(1) == heads || dense_.size(1) == 1);
 
@@ -114,6 +130,9 @@ AttentionMask AttentionMask::prepare(std::int64_t batch, std::int64_t heads, std
     const auto one_or = [](std::int64_t size, std::int64_t expected) { return size == expected || size == 1; };
     check_dense(dense_.size(-1) == keys && (dense_.dim() < 3 || one_or(dense_.size(0), batch)));
     check_dense(dense_.dim() == 4 ? one_or(dense_.size(2), queries) : dense_.size(-2) == queries);
+    TORCH_CHECK(!maybe_keys_ || batch == 1 || batch != queries, "an attention mask of [", queries, ", ", keys,
+                "] may be [T, T] or key padding [B, T] where both are ", batch,
+                ": say AttentionMask::dense(mask) or AttentionMask::padding(mask)");
   }
   TORCH_CHECK(!padding_.defined() || padding_.sizes() == torch::IntArrayRef({batch, keys}), "the padding mask is ",
               padding_.sizes(), ", expected [B, T] = [", batch, ", ", keys, "]");

@@ -27,10 +27,16 @@ class AttentionMask {
 
   /// A dense mask, bool or floating: [T,T], [B,T,T], [B,1,T,T] or [B,H,T,T]; B may be 1, and in four dimensions the
   /// queries' T too. An undefined tensor hides nothing. Throws c10::Error on another type or number of dimensions;
-  /// the sizes are checked where the mask is used.
+  /// the sizes are checked where the mask is used. There two dimensions are refused when B is T (and not 1): the tensor
+  /// may be meant as key padding [B,T].
   AttentionMask(const Tensor& dense);  // NOLINT(google-explicit-constructor): forward(x, tensor) is the common call
 
-  /// Hides keys of each sequence, for all its queries: [B,T], bool (true: a real token) or floating (added).
+  /// The same, by name: two dimensions are [T,T], whatever B is.
+  static AttentionMask dense(const Tensor& mask);
+
+  /// Hides keys of each sequence, for all its queries: [B,T], bool (true: a real token) or floating (added: 0 attends,
+  /// and -100 or less, of which e^-100 would be left, hides as -inf does). Throws c10::Error when a value is above 0, as
+  /// in a mask of 1 and 0; looking makes the host wait for a GPU, which bool does not.
   static AttentionMask padding(const Tensor& keys);
 
   /// Sequence b has `lengths[b]` tokens, at its start; what follows is padding. Each is at least 0 and at most T.
@@ -64,8 +70,7 @@ class AttentionMask {
   };
   const Prepared& prepared() const;
 
-  /// Which positions hold tokens, [B,T] bool, as far as lengths and padding tell (of a floating padding mask only -inf
-  /// hides); undefined: all of them.
+  /// Which positions hold tokens, [B,T] bool, as far as lengths and padding tell; undefined: all of them.
   Tensor real_tokens(std::int64_t batch, std::int64_t length, torch::Device device) const;
 
   /// `x`, [B,T,...], with 0 at the positions past each sequence's length.
@@ -82,8 +87,9 @@ class AttentionMask {
   Tensor past_lengths(std::int64_t batch, std::int64_t length, torch::Device device) const;
   Tensor combined(const Tensor& past, std::int64_t queries, const torch::TensorOptions& options) const;
 
-  Tensor dense_;    // four dimensions, broadcastable to [B,H,Tq,Tk]
-  Tensor padding_;  // [B,Tk]
+  Tensor dense_;             // broadcastable to [B,H,Tq,Tk]
+  bool maybe_keys_ = false;  // two dimensions came without a name, and may be meant as key padding
+  Tensor padding_;           // [B,Tk]
   std::optional<std::vector<std::int64_t>> lengths_;
   bool causal_ = false;
   std::shared_ptr<const std::pair<Key, Prepared>> prepared_;

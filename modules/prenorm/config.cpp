@@ -39,6 +39,7 @@ void for_each_field(Config& config, Field&& field) {
   field("causal", config.causal, false);
   field("head", config.head, false);
   field("num_classes", config.num_classes, false);
+  field("tie_head", config.tie_head, false);
 }
 
 template <typename Value>
@@ -144,12 +145,16 @@ void ModelConfig::validate() const {
   }
   require(num_segments >= 0, "num_segments is ", num_segments, ", not a positive number or 0 (no segments)");
   if (head != Head::none) positive("num_classes", num_classes);
+  require(!tie_head || (head != Head::none && num_classes == vocab_size), "tie_head needs a head with as many classes ",
+          "as there are token ids: num_classes is ", num_classes, ", vocab_size ", vocab_size);
 }
 
 std::string ModelConfig::to_json() const {
   Json json{{"model_type", "prenorm"}, {"version", kConfigVersion}};
   for_each_field(*this, [&](const char* name, const auto& value, bool) { json[name] = to_value(value); });
-  if (norm_bias) json.erase("norm_bias");  // as files were before there was a choice
+  // A choice that nearly no model makes is written only where it is made: programs that do not know it read the rest.
+  if (norm_bias) json.erase("norm_bias");
+  if (!tie_head) json.erase("tie_head");
   return json.dump(2) + "\n";
 }
 

@@ -89,6 +89,7 @@ struct ModelConfig {
 
   Head head = Head::none;
   std::int64_t num_classes = 0;  ///< C, required with a head
+  bool tie_head = false;         ///< the head's weight is the token embedding's tensor; C is V then
 
   bool operator==(const ModelConfig&) const = default;
 

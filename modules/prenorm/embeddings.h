@@ -8,6 +8,7 @@ namespace prenorm {
 
 struct EmbeddingsOptions {
   EmbeddingsOptions(std::int64_t vocab_size, std::int64_t d_model) : vocab_size_(vocab_size), d_model_(d_model) {}
+  bool operator==(const EmbeddingsOptions&) const = default;
   /// V, number of token ids.
   TORCH_ARG(std::int64_t, vocab_size);
   /// D, width of the residual stream.

@@ -36,6 +36,14 @@ void EncoderImpl::pretty_print(std::ostream& stream) const {
   stream << "prenorm::Encoder";
 }
 
+EncoderLayerImpl& EncoderImpl::layer(size_t i) const {
+  const auto module = layers->ptr(i);
+  auto* layer = module ? module->as<EncoderLayerImpl>() : nullptr;
+  TORCH_CHECK(layer != nullptr, "layers[", i, "] of the encoder is ", module ? "a " + module->name() : "empty",
+              ", not an EncoderLayer");
+  return *layer;
+}
+
 AttentionMask EncoderImpl::prepared(const Tensor& x, const AttentionMask& mask) const {
   const auto& first = options.layers().front();
   check_input(x, first.d_model());
@@ -49,7 +57,7 @@ Tensor EncoderImpl::finish(const Tensor& x, const AttentionMask& mask) {
 Tensor EncoderImpl::forward(const Tensor& x, const AttentionMask& mask) {
   const AttentionMask ready = prepared(x, mask);
   Tensor y = x;
-  for (const auto& layer : *layers) y = layer->as<EncoderLayerImpl>()->forward(y, ready);
+  for (size_t i = 0; i < layers->size(); ++i) y = layer(i).forward(y, ready);
   return finish(y, ready);
 }
 
@@ -57,8 +65,8 @@ EncoderStates EncoderImpl::inspect(const Tensor& x, const AttentionMask& mask) {
   const AttentionMask ready = prepared(x, mask);
   EncoderStates states;
   states.hidden_states.push_back(x);
-  for (const auto& layer : *layers) {
-    auto [y, weights] = layer->as<EncoderLayerImpl>()->inspect(states.hidden_states.back(), ready);
+  for (size_t i = 0; i < layers->size(); ++i) {
+    auto [y, weights] = layer(i).inspect(states.hidden_states.back(), ready);
     states.hidden_states.push_back(std::move(y));
     states.attention_weights.push_back(std::move(weights));
   }

@@ -13,6 +13,7 @@ struct EncoderOptions {
   EncoderOptions(const EncoderLayerOptions& layer, std::int64_t num_layers);
   /// Each layer's own options, all of one d_model.
   explicit EncoderOptions(std::vector<EncoderLayerOptions> layers) : layers_(std::move(layers)) {}
+  bool operator==(const EncoderOptions&) const = default;
   /// What each layer is built from.
   TORCH_ARG(std::vector<EncoderLayerOptions>, layers);
   /// A norm after the last layer; unset: where that layer is pre-norm, whose stream nothing has normalised.
@@ -44,6 +45,9 @@ class EncoderImpl : public Cloneable<EncoderImpl> {
 
   /// As `forward`, keeping every layer's output and attention weights.
   EncoderStates inspect(const Tensor& x, const AttentionMask& mask = {});
+
+  /// A layer of `layers`, which takes any module: throws c10::Error naming one that is no EncoderLayer.
+  EncoderLayerImpl& layer(size_t i) const;
 
   EncoderOptions options;
   torch::nn::ModuleList layers{nullptr};

@@ -12,6 +12,7 @@ namespace prenorm {
 struct EncoderLayerOptions {
   EncoderLayerOptions(std::int64_t d_model = 512, std::int64_t num_heads = 8)  // NOLINT(google-explicit-constructor)
       : d_model_(d_model), num_heads_(num_heads) {}
+  bool operator==(const EncoderLayerOptions&) const = default;
   /// D, width of the residual stream.
   TORCH_ARG(std::int64_t, d_model);
   /// H, number of attention heads; divides D.

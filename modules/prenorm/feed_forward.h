@@ -10,6 +10,7 @@ namespace prenorm {
 struct FeedForwardOptions {
   FeedForwardOptions(std::int64_t d_model, std::int64_t d_ff = 0)  // NOLINT(google-explicit-constructor)
       : d_model_(d_model), d_ff_(d_ff) {}
+  bool operator==(const FeedForwardOptions&) const = default;
   /// D, width of the input and the output.
   TORCH_ARG(std::int64_t, d_model);
   /// F, width between the two linear layers; 0 means 4 D.

@@ -66,6 +66,10 @@ void EncoderModelImpl::reset() {
   head = nullptr;
   if (config.head != Head::none) {
     head = register_module("head", torch::nn::Linear(config.d_model, config.num_classes));
+    if (config.tie_head) {
+      head->weight = embeddings->token->weight;
+      detail::register_used(*head);
+    }
   }
 }
 
@@ -73,6 +77,7 @@ void EncoderModelImpl::set_head(Head kind, std::int64_t num_classes) {
   ModelConfig changed = config;
   changed.head = kind;
   changed.num_classes = num_classes;
+  changed.tie_head = false;
   check_config(changed);
   config = changed;
   if (head) unregister_module("head");

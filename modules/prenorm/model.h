@@ -13,6 +13,8 @@ namespace prenorm {
 ///
 /// ids [B,T] -> [B,T,D] without a head, [B,T,C] with the token head, [B,C] with a sequence head, which reads the mean
 /// of the real tokens (0 where there are none) or the first of them, as far as the mask's lengths and padding tell.
+/// With `tie_head`, head->weight is embeddings->token->weight: one tensor under both names, counted and optimised once
+/// here; LibTorch's own optimizers take it twice from `parameters()`, and would step twice.
 /// Throws c10::Error naming the field of a configuration that cannot be built.
 class EncoderModelImpl : public Cloneable<EncoderModelImpl> {
  public:
@@ -22,8 +24,8 @@ class EncoderModelImpl : public Cloneable<EncoderModelImpl> {
   void pretty_print(std::ostream& stream) const override;
   Tensor forward(const Tensor& ids, const AttentionMask& mask = {}, const Tensor& segment_ids = {});
 
-  /// Puts a fresh head, in the body's type and on its device, in the place of the one there is, or takes that away: for
-  /// fine-tuning. To be called before an optimizer holds the parameters. Throws c10::Error when a head has no classes,
+  /// Puts a fresh head, untied, in the body's type and on its device, in the place of the one there is, or takes that
+  /// away: for fine-tuning. To be called before an optimizer holds the parameters. Throws c10::Error when a head has no classes,
   /// and nothing has changed.
   void set_head(Head kind, std::int64_t num_classes = 0);
 

@@ -14,6 +14,7 @@ Tensor sinusoidal_table(std::int64_t length, std::int64_t d_model, const torch::
 struct PositionalEncodingOptions {
   PositionalEncodingOptions(std::int64_t d_model, Position kind = Position::sinusoidal)
       : d_model_(d_model), kind_(kind) {}
+  bool operator==(const PositionalEncodingOptions&) const = default;
   /// D, width of the residual stream; may be odd.
   TORCH_ARG(std::int64_t, d_model);
   /// Sinusoidal (any length, no parameters), learned, or none.

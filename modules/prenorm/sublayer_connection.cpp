@@ -21,8 +21,10 @@ void SubLayerConnectionImpl::pretty_print(std::ostream& stream) const {
 }
 
 Tensor SubLayerConnectionImpl::forward(const Tensor& x, const std::function<Tensor(const Tensor&)>& sublayer) {
+  TORCH_CHECK(sublayer, "the sub-layer is an empty function");
   const bool pre = options.placement() == NormPlacement::pre;
-  const Tensor y = sublayer(pre ? norm(x) : x);
+  const Tensor y = sublayer(pre ? norm(x) : x.clone());  // x is the caller's, and the sub-layer may write in its input
+  TORCH_CHECK(y.defined(), "the sub-layer returned an undefined tensor");
   TORCH_CHECK(y.sizes() == x.sizes(), "the sub-layer returned ", y.sizes(), " for an input of ", x.sizes());
   return pre ? x + drop(y) : norm(x + drop(y));
 }

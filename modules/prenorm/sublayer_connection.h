@@ -11,6 +11,7 @@ namespace prenorm {
 struct SubLayerConnectionOptions {
   SubLayerConnectionOptions(std::int64_t d_model, double dropout = 0.1)  // NOLINT(google-explicit-constructor)
       : d_model_(d_model), dropout_(dropout) {}
+  bool operator==(const SubLayerConnectionOptions&) const = default;
   /// D, width of the residual stream.
   TORCH_ARG(std::int64_t, d_model);
   /// Probability of dropping an element of the sub-layer's output in training.
@@ -36,8 +37,9 @@ class SubLayerConnectionImpl : public Cloneable<SubLayerConnectionImpl> {
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
 
-  /// `sublayer` is anything that takes and returns a tensor: a lambda, a function, a module holder. It is not kept.
-  /// Throws c10::Error when it returns another shape, which addition would broadcast in silence.
+  /// `sublayer` is anything that takes and returns a tensor: a lambda, a function, a module holder. It is not kept, and
+  /// may work in place: x stays as it is. Throws c10::Error when it is empty or returns another shape, which addition
+  /// would broadcast in silence.
   Tensor forward(const Tensor& x, const std::function<Tensor(const Tensor&)>& sublayer);
 
   SubLayerConnectionOptions options;

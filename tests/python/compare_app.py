@@ -62,7 +62,8 @@ class Compare(app.AppTest):
     def test_every_task_s_model_equals_the_lesson(self):
         path = self.folder / "other.ts"
         for options in (("--task", "majority", "--min-length", 9, "--sequence-head", "first", "--norm", "post"),
-                        ("--task", "parity", "--position", "sinusoidal", "--embedding-norm", "--attention-bias")):
+                        ("--task", "parity", "--position", "sinusoidal", "--embedding-norm", "--attention-bias"),
+                        ("--tie-head",)):
             result = self.run_app(*QUICK, *options, "--export", path)
             self.assertEqual(result.returncode, 0, result.stderr)
             self.check_equal(self.compare(path))
@@ -81,9 +82,9 @@ class Compare(app.AppTest):
         self.check_refused(f"no such file: {folder / 'example.safetensors'}", folder)
 
     def test_a_folder_holds_what_the_program_computed(self):
-        for task in ("sort", "majority"):
+        for task, more in (("sort", ["--tie-head"]), ("majority", [])):
             folder = self.folder / f"kept {task}"
-            self.assertEqual(self.run_app(*QUICK, "--task", task, "--out", folder).returncode, 0)
+            self.assertEqual(self.run_app(*QUICK, "--task", task, *more, "--out", folder).returncode, 0)
             self.check_equal(self.compare(folder))
             weights = safetensors.torch.load_file(folder / "model.safetensors")
             weights["encoder.layers.0.sub1.norm.bias"][0] += 1e-2

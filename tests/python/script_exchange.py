@@ -30,7 +30,9 @@ def lesson_of(config):
 
         def forward(ids, padding=None, segments=None):
             mask = None if padding is None else padding[:, None, None, :]
-            real = padding if padding is None or padding.dtype == torch.bool else padding != -torch.inf
+            real = padding if padding is None or padding.dtype == torch.bool else padding > -100
+            if mask is not None and mask.is_floating_point():
+                mask = mask.masked_fill(mask <= -100, -torch.inf)
             return model(ids, mask, segments, real)
         return model, forward
     if kind == "FeedForward":

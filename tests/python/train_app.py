@@ -43,6 +43,8 @@ class Train(app.AppTest):
             cases = (
                 (("--heads", 10), "d_model 64 is not divisible by num_heads 10"),
                 (("--dropout", 1), "dropout is 1, not in [0, 1)"),
+                (("--task", "majority", "--tie-head"), "--tie-head needs data whose answers are its tokens, in the same "
+                 "order; these have 10 tokens and 2 answers"),
                 (("--symbols", 1), "the number of symbols is 1, fewer than 2"),
                 (("--min-length", 9, "--max-length", 8), "the longest length 8 is less than the shortest, 9"),
                 (("--min-length", 0), "the shortest length is 0, less than 1"),

@@ -61,8 +61,9 @@ Component count_model(const ModelConfig& config) {
     parts.back().formula = config.norm_bias ? "2 d" : "d";
   }
   if (config.head != Head::none) {
-    parts.push_back(linear("head", d, config.num_classes));
-    parts.back().formula = "d C + C";
+    parts.push_back(config.tie_head ? output("head", d, config.num_classes, /*tied=*/true, /*bias=*/true)
+                                    : linear("head", d, config.num_classes));
+    parts.back().formula = config.tie_head ? "tied + C" : "d C + C";
   }
   return group("model", parts);
 }

@@ -1,6 +1,6 @@
 
 #include "prenorm/json.h"
-#include "prenorm/model.h"
+#include "prenorm/saved_config.h"
 #include "prenorm/script/definition.h"
 
 namespace prenorm::script {
@@ -56,7 +56,7 @@ std::string named(const char* name, const Options& options) {
 }  // namespace
 
 std::string config_json(const torch::nn::Module& module) {
-  if (const auto* model = module.as<EncoderModelImpl>()) return model->config.to_json();
+  if (const auto* model = module.as<EncoderModelImpl>()) return saved_config(*model).to_json();
   if (const auto* encoder = module.as<EncoderImpl>()) return named("Encoder", encoder->options);
   if (const auto* layer = module.as<EncoderLayerImpl>()) return named("EncoderLayer", layer->options);
   if (const auto* ff = module.as<FeedForwardImpl>()) return named("FeedForward", ff->options);

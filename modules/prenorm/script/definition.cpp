@@ -84,9 +84,12 @@ def attention(self, q: Tensor, k: Tensor, v: Tensor, shown: Optional[Tensor], de
 def prepare(self, mask: Tensor, x: Tensor) -> Tuple[Tensor, Tensor]:
     floating = torch.is_floating_point(mask)
     assert floating or mask.dtype == 11, "the attention mask is neither bool (true: may attend) nor floating (added)"
-    shapes = "[T, T], [B, T, T], [B, 1, T, T] or [B, H, T, T] with B {}, H {}, T {}"
+    shapes = "[T, T], [B, T, T], [B, 1, T, T] or [B, H, T, T] with B {}, H {}, T {} (key padding: [B, 1, 1, T])"
     expected = shapes.format(x.size(0), self.num_heads, x.size(1))
     assert self.fits(mask, x.size(0), x.size(1)), "the attention mask is {}, expected {}".format(mask.size(), expected)
+    unclear = mask.dim() == 2 and x.size(0) == x.size(1) and x.size(0) > 1
+    message = "an attention mask of {} may be [T, T] or key padding [B, T]: give [1, T, T] or [B, 1, 1, T]"
+    assert not unclear, message.format(mask.size())
     if mask.dim() == 3:
         mask = mask.unsqueeze(1)
     if floating:
@@ -201,6 +204,10 @@ def attention_mask(self, padding: Optional[Tensor], ids: Tensor) -> Optional[Ten
     assert floating or padding.dtype == 11, "the padding mask is neither bool (true: a real token) nor floating (added)"
     fits = padding.size() == ids.size()
     assert fits, "the padding mask is {}, expected [B, T] = {}".format(padding.size(), ids.size())
+    if floating:
+        added = "the padding mask holds values above 0, but is added to the scores: 0 attends, -inf hides"
+        assert bool((padding <= 0).all()), added
+        padding = padding.masked_fill(padding <= -100, float("-inf"))  # the lowest number and the like
     return padding.to(ids.device).unsqueeze(1).unsqueeze(1)
 )PY";
 
@@ -218,7 +225,7 @@ def causal_mask(self, padding: Optional[Tensor], ids: Tensor) -> Tensor:
 constexpr const char* kRealTokens = R"PY(
 def real_tokens(self, padding: Tensor, x: Tensor) -> Tensor:
     padding = padding.to(x.device)
-    return torch.logical_not(torch.isneginf(padding)) if torch.is_floating_point(padding) else padding
+    return padding > -100 if torch.is_floating_point(padding) else padding
 )PY";
 
 constexpr const char* kMean = R"PY(
@@ -262,6 +269,7 @@ std::string sequential_code(const torch::nn::Module& net) {
 }
 
 std::string encoder_code(const EncoderImpl& encoder) {
+  for (size_t i = 0; i < encoder.layers->size(); ++i) encoder.layer(i);
   auto lines = calls(*encoder.layers, "self.layers", ", mask");
   lines.push_back(encoder.norm ? "return self.norm.forward(x)" : "return x");
   return with_method("forward(self, x: Tensor, mask: Optional[Tensor] = None) -> Tensor", lines, "");

@@ -10,6 +10,7 @@
 #include "prenorm/error.h"
 #include "prenorm/file.h"
 #include "prenorm/json.h"
+#include "prenorm/saved_config.h"
 #include "prenorm/weights/pretrained.h"
 #include "prenorm/weights/state.h"
 
@@ -31,6 +32,12 @@ std::vector<std::pair<std::string, at::Generator>> generators(torch::Device devi
       {"generator.cpu", at::globalContext().defaultGenerator(torch::kCPU)}};
   if (device.is_cuda()) found.emplace_back("generator.cuda", at::globalContext().defaultGenerator(device));
   return found;
+}
+
+/// What a generator, from which other threads may draw meanwhile, will draw from.
+Tensor state_of(at::Generator& generator) {
+  const std::scoped_lock lock(generator.mutex());
+  return generator.get_state();
 }
 
 std::vector<detail::StateEntry> optimizer_entries(const Trainer& trainer) {
@@ -93,7 +100,9 @@ class Members {
 void require_same_model(const fs::path& path, const ModelConfig& ours) {
   const auto saved = ModelConfig::load(path);
   if (saved == ours) return;
-  const Json theirs = Json::parse(saved.to_json()), here = Json::parse(ours.to_json());
+  Json theirs = Json::parse(saved.to_json()), here = Json::parse(ours.to_json());
+  theirs["tie_head"] = saved.tie_head;  // which files have only where it is true
+  here["tie_head"] = ours.tie_head;
   for (const auto& [name, value] : here.items()) {
     require(theirs[name] == value, path.string(), ": ", name, " is ", theirs[name], ", here it is ", value);
   }
@@ -110,8 +119,7 @@ void save_checkpoint(const fs::path& path, const Trainer& trainer, const RunStat
   require_finite(detail::state_entries(*trainer.model()), state.step);
   require_finite(tensors, state.step);
   for (auto& [name, generator] : generators(device_of(trainer))) {
-    const std::scoped_lock lock(generator.mutex());
-    tensors.push_back({name, generator.get_state()});
+    tensors.push_back({name, state_of(generator)});
   }
   const Json json{{"model_type", "prenorm checkpoint"},
                   {"version", kCheckpointVersion},
@@ -161,16 +169,16 @@ RunState read_run_state(const fs::path& path) {
 
 RunState load_checkpoint(const fs::path& path, Trainer& trainer) {
   RunState state = read_run_state(path);
-  require_same_model(path / "config.json", trainer.model()->config);
+  require_same_model(path / "config.json", saved_config(*trainer.model()));
   const fs::path weights = path / "model.safetensors", tensors = path / kTensors;
   const TensorFile file = TensorFile::open(tensors);
   const auto moments = optimizer_entries(trainer);
   std::vector<at::Generator> drawn;
   std::vector<detail::StateEntry> drawn_states;
-  for (const auto& [name, generator] : generators(device_of(trainer))) {
+  for (auto& [name, generator] : generators(device_of(trainer))) {
     if (name != "generator.cpu" && file.find(name) == nullptr) continue;  // saved where there was no such device
     drawn.push_back(generator);
-    drawn_states.push_back({name, torch::empty_like(generator.get_state())});
+    drawn_states.push_back({name, torch::empty_like(state_of(generator))});
   }
   for (const auto* entries : {&moments, &std::as_const(drawn_states)}) {
     for (const auto& [name, tensor] : *entries) {
@@ -185,6 +193,7 @@ RunState load_checkpoint(const fs::path& path, Trainer& trainer) {
   detail::load_state(drawn_states, tensors, partly);
   for (size_t i = 0; i < drawn.size(); ++i) {
     try {
+      const std::scoped_lock lock(drawn[i].mutex());
       drawn[i].clone().set_state(drawn_states[i].tensor);
     } catch (const c10::Error&) {
       fail(tensors.string(), ": ", drawn_states[i].name, " is not a state of that random generator");

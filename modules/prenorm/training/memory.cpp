@@ -88,8 +88,9 @@ struct Sizes {
     layer_matrices = 4 * d * d + 2 * d * f;
     layer = layer_matrices + biases + 2 * norm(true);
     head = classes > 0 ? d * classes + classes : 0;
-    all = layers * layer + head + d * (number(config.vocab_size) + positions + number(config.num_segments)) +
-          norm(config.embedding_norm) + norm(config.final_norm.value_or(config.norm_placement == NormPlacement::pre));
+    all = layers * layer + (config.tie_head ? classes : head) +
+          d * (number(config.vocab_size) + positions + number(config.num_segments)) + norm(config.embedding_norm) +
+          norm(config.final_norm.value_or(config.norm_placement == NormPlacement::pre));
     largest = d * std::max({number(config.vocab_size), positions, f, 3 * d, classes});
   }
 

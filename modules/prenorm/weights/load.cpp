@@ -37,9 +37,11 @@ class Plan {
     std::vector<std::vector<std::vector<StatePart>>> groups;  // names of one tensor, each its parts
     for (const StateEntry& entry : entries) {
       const Tensor& tensor = entry.tensor;
+      const void* identity = tensor.data_ptr();
+      if (identity == nullptr) identity = tensor.unsafeGetTensorImpl();  // on the meta device, or empty
       const auto known =
-          group_of.emplace(std::tuple(tensor.data_ptr(), tensor.sizes().vec(), tensor.strides().vec()), groups.size());
-      if (known.second || tensor.data_ptr() == nullptr) {
+          group_of.emplace(std::tuple(identity, tensor.sizes().vec(), tensor.strides().vec()), groups.size());
+      if (known.second) {
         groups.push_back({detail::parts_of(entry, options_.layout)});
       } else {
         groups[known.first->second].push_back(detail::parts_of(entry, options_.layout));

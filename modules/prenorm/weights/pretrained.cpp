@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "prenorm/initial_weights.h"
 #include "prenorm/pretrained_config.h"
+#include "prenorm/saved_config.h"
 #include "prenorm/tensor_file/tensor_file.h"
 #include "prenorm/weights/diagnosis.h"
 #include "prenorm/weights/state.h"
-#include "prenorm/weights/uninitialized.h"
 
 namespace prenorm {
 namespace fs = std::filesystem;
@@ -116,12 +117,12 @@ EncoderModel from_pretrained(const fs::path& folder, std::vector<std::string>* l
 }
 
 void save_pretrained(const EncoderModel& model, const fs::path& folder) {
+  const ModelConfig config = saved_config(*model);
   std::error_code error;
   fs::create_directories(folder, error);
   TORCH_CHECK(!error, folder.string(), " cannot be made a folder: ", error.message());
-  detail::save_state(detail::state_entries(*model), folder / "model.safetensors", {},
-                     {{kConfigKey, model->config.to_json()}});
-  model->config.save(folder / "config.json");
+  detail::save_state(detail::state_entries(*model), folder / "model.safetensors", {}, {{kConfigKey, config.to_json()}});
+  config.save(folder / "config.json");
 }
 
 }  // namespace prenorm

@@ -29,7 +29,8 @@ EncoderModel from_pretrained(const std::filesystem::path& folder, std::vector<st
 
 /// Writes model.safetensors and config.json into `folder`, which is made if missing, each atomically. The weights hold
 /// the configuration too, and from_pretrained goes by that: a save that is cut between the files leaves one whole
-/// model.
+/// model. Throws c10::Error as `saved_config` does, before anything is written, where the model is not what its
+/// configuration says.
 void save_pretrained(const EncoderModel& model, const std::filesystem::path& folder);
 
 }  // namespace prenorm
