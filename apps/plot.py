@@ -91,7 +91,8 @@ def run_names(paths):
     for own in parts:
         others = [other for other in parts if other != own]
         count = next((n for n in range(1, len(own)) if all(own[-n:] != other[-n:] for other in others)), len(own))
-        names.append(str(pathlib.PurePath(*own[-count:])))
+        name = str(pathlib.PurePath(*own[-count:]))
+        names.append(os.fsencode(name).decode(errors="replace"))  # names of folders are bytes
     return names
 
 
@@ -154,10 +155,11 @@ def main():
         write(figure_of(runs, arguments.smooth), out)
         print(out, flush=True)
     except (Wrong, OSError) as error:
-        print(f"plot: {error}", file=sys.stderr)
+        print("plot:", *str(error).splitlines(), file=sys.stderr)  # one line, whatever names hold
         return 1
     return 0
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="surrogateescape")  # names of files are bytes
     sys.exit(main())

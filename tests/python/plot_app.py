@@ -151,6 +151,18 @@ class Plot(app.AppTest):
         self.assertEqual((result.returncode, result.stdout), (0, "a/b.SVG\n"))
         self.assertIn("<svg", (folder / "b.SVG").read_text())
 
+    def test_a_folder_s_name_may_be_no_text(self):
+        names = [self.run_folder(name) for name in ("x", "y")]
+        paths = [path.rename(os.fsdecode(os.fsencode(path) + b"\xe4\n")) for path in names]
+        self.assertEqual(self.plot.run_names([path / "metrics.jsonl" for path in paths]), ["x\ufffd\n", "y\ufffd\n"])
+        result = subprocess.run([sys.executable, self.program, *paths], capture_output=True)
+        self.assertEqual((result.returncode, result.stdout, result.stderr),
+                         (0, os.fsencode(paths[0] / "metrics.png") + b"\n", b""))
+        self.check_png(paths[0] / "metrics.png")
+        (paths[0] / "metrics.jsonl").write_text("[1]\n")
+        result = subprocess.run([sys.executable, self.program, paths[0]], capture_output=True)
+        self.assertEqual((result.returncode, result.stderr.count(b"\n")), (1, 1), result.stderr)
+
     def test_a_torn_last_line_is_passed_over(self):
         whole = self.plot.read_metrics(self.run_folder("whole") / "metrics.jsonl")
         for number, torn in enumerate(('{"st', '{"step":5,"loss":1', '{"step"', "{", "\r\n")):
