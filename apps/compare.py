@@ -200,10 +200,13 @@ def compare(model_path, script_path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(2, f"compare: {message}\n")
     parser.add_argument("model", type=pathlib.Path, help="exported model.ts, or folder with weights")
     parser.add_argument("script", type=pathlib.Path, nargs="?", help="exported model to hold a folder's weights against")
     parser.add_argument("--seed", type=int, default=1, help="of the random tokens (default: 1)")
     arguments = parser.parse_args()
+    if not 0 <= arguments.seed < 2**64:
+        parser.error(f"--seed is {arguments.seed}, not from 0 to 2**64 - 1")
     torch.manual_seed(arguments.seed)
     try:
         return compare(arguments.model, arguments.script)

@@ -77,7 +77,7 @@ void Progress::report(std::int64_t step, double learning_rate) {
                           {3, formatted("  loss %.4f", loss_ / count)},
                           {4, formatted("  accuracy %.1f %%", 100 * accuracy_ / count)},
                           {6, formatted("  lr %.2e", learning_rate)},
-                          {2, formatted("  %.0f steps/s", rate)},
+                          {2, formatted(rate < 10 ? "  %.1f steps/s" : "  %.0f steps/s", rate)},
                           {7, formatted("  %.0f tokens/s", static_cast<double>(tokens_) / seconds)},
                           {1, formatted("  %.0f s left", static_cast<double>(steps_ - step) / rate)}};
   loss_ = accuracy_ = 0;

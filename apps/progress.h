@@ -5,7 +5,8 @@
 #include <string>
 
 /// What a training run tells while it goes on, on stderr: a bar that is drawn over where stderr is a terminal that can
-/// (not TERM=dumb), plain lines (at most twenty) elsewhere. A narrow terminal gets fewer numbers, speed and time left to the last.
+/// (not TERM=dumb), plain lines (at most twenty) elsewhere. A narrow terminal gets fewer numbers,
+/// speed and time left to the last.
 class Progress {
  public:
   /// `done` of the `steps` lie behind already.

@@ -34,10 +34,10 @@ class Compare(app.AppTest):
         cls.module = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(cls.module)
         cls.exported = cls.folder / "model.ts"
-        result = subprocess.run([cls.program, *map(str, QUICK), "--export", cls.exported], capture_output=True, text=True)
+        result = cls.run_app(cls, *QUICK, "--export", cls.exported)
         assert result.returncode == 0 and result.stdout.endswith(f"TorchScript: {cls.exported}\n"), result
         cls.example_folder = cls.folder / "kept"
-        result = subprocess.run([cls.program, *map(str, QUICK), "--out", cls.example_folder], capture_output=True, text=True)
+        result = cls.run_app(cls, *QUICK, "--out", cls.example_folder)
         assert result.returncode == 0, result
         cls.example = cls.folder / "example.safetensors"
         shutil.copy(cls.example_folder / "example.safetensors", cls.example)
@@ -47,7 +47,10 @@ class Compare(app.AppTest):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             with unittest.mock.patch("sys.argv", [COMPARE, *map(str, arguments)]):
-                code = self.module.main()
+                try:
+                    code = self.module.main()
+                except SystemExit as exit:
+                    code = exit.code
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     def model_folder(self, name, change=None, **config_changes):
@@ -128,6 +131,10 @@ class Compare(app.AppTest):
         text.write_text("not a program")
         self.check_refused("text.ts: not a TorchScript file", text)
         self.check_refused("no such file", self.folder / "missing.ts")
+        for arguments in ((), (self.exported, "--seed", 2**64), (self.exported, "--seed", "0x1"),
+                          (self.exported, "--bogus")):
+            result = self.compare(*arguments)
+            self.assertEqual((result.returncode, result.stdout, len(result.stderr.splitlines())), (2, "", 1))
         self.check_refused("is not a folder", self.exported, self.exported)
         other = torch.jit.script(torch.nn.Linear(2, 2))
         other.save(self.folder / "linear.ts")
@@ -160,7 +167,8 @@ class Compare(app.AppTest):
         self.check_refused("config.json: holds no config.json that can be read", latin)
         example = safetensors.torch.load_file(self.example)
         for name, change, message in (
-                ("float64_padding", None, "example.safetensors: holds no 'float64_padding'"), ("ids", None, "holds no 'ids'"),
+                ("float64_padding", None, "example.safetensors: holds no 'float64_padding'"),
+                ("ids", None, "holds no 'ids'"),
                 ("ids", torch.full((8, 16), 99), "does not go with the model"),
                 ("padding", torch.ones(3, dtype=torch.bool), "does not go with the model"),
                 ("float32_none", torch.ones(2), "the output is [2]")):

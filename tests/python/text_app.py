@@ -103,9 +103,10 @@ class Text(app.AppTest):
     def test_a_header_is_suspected_and_skipped(self):
         header, lines = "sentence\tlabel\n", "good film\tpos\nbad film\tneg\nfine\tpos\n"
         train, valid = self.write("train.txt", header + lines), self.write("valid.txt", header + lines)
-        plain, skipped = self.run_apps(("--train", train, "--valid", valid, *SMALL, "--steps", 2, "--out",
-                                        self.folder / str(number), *flags) for number, flags in enumerate(((), ("--skip-header",))))
-        self.assertIn(f'note: {train}:1: no other line has the answer "label"; if line 1 is a header, --skip-header', plain.stderr)
+        call = ("--train", train, "--valid", valid, *SMALL, "--steps", 2, "--out")
+        plain, skipped = self.run_apps(((*call, self.folder / "0"), (*call, self.folder / "1", "--skip-header")))
+        self.assertIn(f'note: {train}:1: no other line has the answer "label"; if line 1 is a header, --skip-header ',
+                      plain.stderr)
         self.assertIn("3 answers", plain.stderr)
         self.assertNotIn("note: ", skipped.stderr)
         self.assertIn(": 3 examples of up to 2 tokens, 5 different ones, 2 answers", skipped.stderr)
@@ -115,7 +116,8 @@ class Text(app.AppTest):
         self.assertRegex(answers.stderr, r"^[\d.]+ % of 3 lines with a target exact\n$")
         again = self.run_app("--resume", self.folder / "1")
         self.assertEqual(again.stdout, skipped.stdout)
-        self.check_error(1, "--skip-header is true, the checkpoint has unset", "--resume", self.folder / "0", "--skip-header")
+        self.check_error(1, "--skip-header is true, the checkpoint has unset", "--resume", self.folder / "0",
+                         "--skip-header")
 
     def test_endings_blanks_and_unknown_words(self):
         train = "\ufeffa b\tx y\r\r\n\r\n b  a \ty x\n   \nb\tx\r\na\ty"
@@ -138,7 +140,8 @@ class Text(app.AppTest):
             ("a b\tx y\n", good, (), "valid.txt:1: the target has 1 token for 2 of the input"),
             ("a b\tx\na \xff\ty\n".encode("latin-1"), good, (), "train.txt:2: not UTF-8 at byte 3"),
             ("a b\tx\n", good, (), "train.txt"), ("", good, (), "train.txt"), (good, "\n\n", (), "valid.txt"),
-            (good, "a b\tz\n", (), "valid.txt: none of its answers is in "), ("a\tx\rb\ty\n", good, (), "train.txt:1: a carriage"),
+            (good, "a b\tz\n", (), "valid.txt: none of its answers is in "),
+            ("a\tx\rb\ty\n", good, (), "train.txt:1: a carriage return in the line"),
             (good, good + "a " * 16385 + "\tx\n", (), "valid.txt:3: the input has 16385 tokens, more than 16384"),
             (good, good, ("--answers", "token"), "train.txt:1: the target has 1 token for 2 of the input"))
         calls = []
