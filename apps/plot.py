@@ -13,6 +13,7 @@ import math
 import os
 import pathlib
 import sys
+import warnings
 
 try:
     import matplotlib
@@ -20,6 +21,8 @@ try:
     from matplotlib.figure import Figure  # without pyplot: no window, no display
 except ImportError:
     sys.exit("plot: matplotlib is missing: pip install matplotlib")
+
+warnings.filterwarnings("ignore")  # of numbers too large to draw, which is an error
 
 PANELS = (  # title, key of a training step, key of an evaluation, factor
     ("loss (nats)", "loss", "evaluation_loss", 1),
@@ -129,7 +132,7 @@ def write(figure, path):
     try:
         figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=120)
         temporary.replace(path)
-    except (OSError, ValueError) as error:  # ValueError: of a format that there is not
+    except (OSError, ValueError, ArithmeticError) as error:  # of a format that there is not, of numbers too large
         raise Wrong(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
     finally:
         if temporary.exists():

@@ -185,6 +185,10 @@ class Plot(app.AppTest):
         (good / "latin").write_bytes(b'{"step": 1, "a": "\xe4"}\n')
         self.check_error(1, "latin:1: not a line of metrics: ", good / "latin")
         self.assertEqual(self.run_process("nowhere").returncode, 1)
+        huge = self.run_folder("huge", [training(step, step, 0.5, 0.1, abs(step)) for step in (1e308, -1e308)])
+        result = self.run_process(huge)
+        self.assertEqual((result.returncode, result.stdout, len(result.stderr.splitlines())), (1, "", 1))
+        self.assertIn("plot: cannot write", result.stderr)
         for arguments in ((), (good, "--smooth", 0), (good, "--smooth", "many"), (good, "--unknown")):
             self.check_error(2, "plot: ", *arguments)
 
