@@ -29,6 +29,10 @@ DTYPES = {"F64": torch.double, "F32": torch.float, "F16": torch.half, "BF16": to
 BATCH, LENGTH = 8, 16
 SIZES = {"vocab_size": 1, "d_model": 1, "num_heads": 1, "num_layers": 1, "d_ff": 0, "max_positions": 0,
          "num_segments": 0, "num_classes": 0}  # with the least that each may be
+CHOICES = {"activation": tuple(lesson.ACTIVATIONS), "norm_placement": ("pre", "post"),
+           "position": ("sinusoidal", "learned", "none"), "head": ("none", "token", "sequence_mean", "sequence_first"),
+           "final_norm": (None, False, True), "attention_bias": (False, True), "feed_forward_bias": (False, True),
+           "embedding_norm": (False, True)}
 # What Python and torch throw at values in a file that nobody thought of.
 NOT_AS_EXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -75,9 +79,14 @@ def model_config(path, text):
         raise Wrong(f"{path}: holds no config.json that can be read") from None
     if not isinstance(config, dict) or config.get("model_type") != "prenorm":
         raise Wrong(f"{path}: not the config of a prenorm model")
-    for name, least in SIZES.items():
+    for name in SIZES | CHOICES:
         if name not in config:
             raise Wrong(f"{path}: the config has no {name!r}")
+    for name, values in CHOICES.items():
+        shown, choices = json.dumps(config[name]), [json.dumps(value) for value in values]
+        if shown not in choices:
+            raise Wrong(f"{path}: {name} is {shown}, not one of {', '.join(choices)}")
+    for name, least in SIZES.items():
         if type(config[name]) is not int or not least <= config[name] < 2**63:
             raise Wrong(f"{path}: {name} is {json.dumps(config[name])}, not a whole number from {least}")
     if config["d_model"] % config["num_heads"]:
@@ -100,7 +109,7 @@ def lesson_model(config, weights):
         with torch.device("meta"):  # takes no memory, whatever the config says; the weights take their places
             model = lesson.EncoderModel(config)
     except KeyError as error:
-        raise Wrong(f"the config has no {error}, or no such value is known") from None
+        raise Wrong(f"the config has no {error}") from None
     except NOT_AS_EXPECTED as error:
         raise Wrong(f"the config is of no model: {error}") from None
     try:

@@ -154,8 +154,10 @@ class Compare(app.AppTest):
                 ("many", {"num_layers": 2**62}, "num_layers is 4611686018427387904; the weights are only"),
                 ("huge", {"vocab_size": 2**62}, "the config is of no model: "),
                 ("other", {"vocab_size": 2**40}, "the weights are not those of the config: "),
-                ("word", {"activation": "swish"}, "the config has no 'swish'"),
-                ("list", {"activation": []}, "the config is of no model: "),
+                ("word", {"activation": "swish"}, 'activation is "swish", not one of "gelu", "gelu_tanh", '),
+                ("list", {"head": []}, 'head is [], not one of "none", "token"'),
+                ("number", {"final_norm": 1}, "final_norm is 1, not one of null, false, true"),
+                ("dropout", {"dropout": "much"}, "the config is of no model: "),
                 ("eps", {"norm_eps": "small"}, "example.safetensors does not go with the model of ")):
             folder = self.model_folder(f"config {name}", **change)
             shutil.copy(self.example, folder)
