@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "numbers.h"
 #include "prenorm/config.h"
 
 /// Runs an app: parses the command line, then calls `work`. Returns the exit code: what `work` returns, if anything, or
@@ -29,6 +30,7 @@ int run_app(CLI::App& app, int argc, char** argv, Work&& work) {
     return code;
   };
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is an error of the write, not the end of the program
+  check_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

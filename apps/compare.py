@@ -27,6 +27,14 @@ TOLERANCE = {torch.float: 1e-5, torch.double: 1e-12}  # times the largest value,
 DTYPES = {"F64": torch.double, "F32": torch.float, "F16": torch.half, "BF16": torch.bfloat16, "I64": torch.long,
           "BOOL": torch.bool}
 BATCH, LENGTH = 8, 16
+SIZES = {"vocab_size": 1, "d_model": 1, "num_heads": 1, "num_layers": 1, "d_ff": 0, "max_positions": 0,
+         "num_segments": 0, "num_classes": 0}  # with the least that each may be
+CHOICES = {"activation": tuple(lesson.ACTIVATIONS), "norm_placement": ("pre", "post"),
+           "position": ("sinusoidal", "learned", "none"), "head": ("none", "token", "sequence_mean", "sequence_first"),
+           "final_norm": (None, False, True), "attention_bias": (False, True), "feed_forward_bias": (False, True),
+           "embedding_norm": (False, True)}
+# What Python and torch throw at values in a file that nobody thought of.
+NOT_AS_EXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class Wrong(Exception):
@@ -47,17 +55,18 @@ def read_safetensors(path):
             begin, end = (start + offset for offset in info["data_offsets"])
             elements = torch.frombuffer(data[begin:end], dtype=DTYPES[info["dtype"]])
             tensors[name] = elements.view(info["shape"])
-    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        # Of tied tensors one is stored; the metadata says "other name": "stored name".
+        return tensors | {name: tensors[kept] for name, kept in tied.items() if kept in tensors}
+    except NOT_AS_EXPECTED as error:
         raise Wrong(f"{path}: not a safetensors file of such tensors as these ({error!r})") from None
-    # Of tied tensors one is stored; the metadata says "other name": "stored name".
-    return tensors | {name: tensors[kept] for name, kept in tied.items() if kept in tensors}
 
 
 def read_script(path):
     """The exported model, its config and its weights."""
     extra = {"config.json": ""}
     try:
-        script = torch.jit.load(str(path), map_location="cpu", _extra_files=extra)
+        with path.open("rb") as file:  # whose name may be no text
+            script = torch.jit.load(file, map_location="cpu", _extra_files=extra)
     except (RuntimeError, ValueError) as error:
         raise Wrong(f"{path}: not a TorchScript file ({str(error).splitlines()[0]})") from None
     return script, model_config(path, extra["config.json"]), script.state_dict()
@@ -66,10 +75,22 @@ def read_script(path):
 def model_config(path, text):
     try:
         config = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Wrong(f"{path}: holds no config.json that can be read") from None
     if not isinstance(config, dict) or config.get("model_type") != "prenorm":
         raise Wrong(f"{path}: not the config of a prenorm model")
+    for name in SIZES | CHOICES:
+        if name not in config:
+            raise Wrong(f"{path}: the config has no {name!r}")
+    for name, values in CHOICES.items():
+        shown, choices = json.dumps(config[name]), [json.dumps(value) for value in values]
+        if shown not in choices:
+            raise Wrong(f"{path}: {name} is {shown}, not one of {', '.join(choices)}")
+    for name, least in SIZES.items():
+        if type(config[name]) is not int or not least <= config[name] < 2**63:
+            raise Wrong(f"{path}: {name} is {json.dumps(config[name])}, not a whole number from {least}")
+    if config["d_model"] % config["num_heads"]:
+        raise Wrong(f"{path}: d_model {config['d_model']} is not divisible by num_heads {config['num_heads']}")
     return config
 
 
@@ -78,17 +99,23 @@ def read_folder(folder):
     for path in (config, weights):
         if not path.is_file():
             raise Wrong(f"no such file: {path}")
-    return model_config(config, config.read_text(encoding="utf-8")), read_safetensors(weights)
+    return model_config(config, config.read_bytes()), read_safetensors(weights)
 
 
 def lesson_model(config, weights):
+    if config["num_layers"] > len(weights):
+        raise Wrong(f"num_layers is {config['num_layers']}; the weights are only {len(weights)} tensors")
     try:
-        model = lesson.EncoderModel(config)
-        model.load_state_dict(weights, strict=True)
+        with torch.device("meta"):  # takes no memory, whatever the config says; the weights take their places
+            model = lesson.EncoderModel(config)
     except KeyError as error:
         raise Wrong(f"the config has no {error}") from None
+    except NOT_AS_EXPECTED as error:
+        raise Wrong(f"the config is of no model: {error}") from None
+    try:
+        model.load_state_dict(weights, strict=True, assign=True)
     except RuntimeError as error:
-        raise Wrong("the weights are not those of the config: " + " ".join(str(error).split())) from None
+        raise Wrong(f"the weights are not those of the config: {error}") from None
     return model.eval()
 
 
@@ -115,12 +142,12 @@ def written(path):
         raise Wrong(f"no such file: {path}")
     example = read_safetensors(path)
 
-    def output(dtype, padding):
-        return example[f"{str(dtype).removeprefix('torch.')}_{'none' if padding is None else 'padding'}"]
-    try:
-        return example["ids"], example["padding"], [], output
-    except KeyError as error:
-        raise Wrong(f"{path}: holds no {error}") from None
+    def name_of(dtype, padding):
+        return f"{str(dtype).removeprefix('torch.')}_{'none' if padding is None else 'padding'}"
+    for name in ["ids", "padding"] + [name_of(dtype, padding) for dtype in TOLERANCE for padding in (None, True)]:
+        if name not in example:
+            raise Wrong(f"{path}: holds no {name!r}")
+    return example["ids"], example["padding"], [], lambda dtype, padding: example[name_of(dtype, padding)]
 
 
 def rows(model, ids, real, segments, output):
@@ -153,8 +180,7 @@ def compare(model_path, script_path):
     if folder:
         config, weights = read_folder(model_path)
     if folder and not script_path:
-        other = model_path / "example.safetensors"
-        sides = written(other)
+        other, script = model_path / "example.safetensors", None
     else:
         other = script_path or model_path
         if not other.is_file():
@@ -165,14 +191,16 @@ def compare(model_path, script_path):
         elif config != script_config:
             fields = [key for key in config | script_config if config.get(key) != script_config.get(key)]
             raise Wrong(f"{model_path} and {other} are different models: {', '.join(fields)} differ")
-        sides = exported(script.eval(), config)
     model = lesson_model(config, weights)
     count = sum(parameter.numel() for parameter in model.parameters())
+    try:
+        with torch.no_grad():
+            table = list(rows(model, *(exported(script.eval(), config) if script is not None else written(other))))
+    except NOT_AS_EXPECTED as error:
+        raise Wrong(f"{other} does not go with the model of {model_path}: {error}") from None
     print(f"{other} beside the lesson in eager Python with the weights of {model_path}:\n"
           f"{config['norm_placement']}-norm, {config['num_layers']} layers, d_model {config['d_model']}, "
           f"{count:,} parameters\n")
-    with torch.no_grad():
-        table = list(rows(model, *sides))
     print_table(table)
     equal = all(difference <= allowed for *_, difference, allowed in table)  # false where it is nan
     print("\nequal within the tolerances" if equal else "\nDIFFERENT")
@@ -181,17 +209,21 @@ def compare(model_path, script_path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(2, f"compare: {message}\n")
     parser.add_argument("model", type=pathlib.Path, help="exported model.ts, or folder with weights")
     parser.add_argument("script", type=pathlib.Path, nargs="?", help="exported model to hold a folder's weights against")
     parser.add_argument("--seed", type=int, default=1, help="of the random tokens (default: 1)")
     arguments = parser.parse_args()
+    if not 0 <= arguments.seed < 2**64:
+        parser.error(f"--seed is {arguments.seed}, not from 0 to 2**64 - 1")
     torch.manual_seed(arguments.seed)
     try:
         return compare(arguments.model, arguments.script)
     except (Wrong, OSError) as error:
-        print(f"compare: {error}", file=sys.stderr)
+        print("compare:", *str(error).splitlines(), file=sys.stderr)  # one line, whatever names and messages hold
         return 1
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="surrogateescape")  # names of files are bytes
     sys.exit(main())

@@ -1,7 +1,10 @@
 #include "option_file.h"
 
+#include <set>
+
 #include "prenorm/error.h"
 #include "prenorm/json.h"
+#include "prenorm/tensor_file/text.h"
 
 namespace {
 
@@ -31,6 +34,28 @@ Json value_of(const CLI::Option& option) {
   return number.is_number() || number.is_boolean() ? number : Json(text);
 }
 
+/// The text as JSON, in which every name of the one object there is stands once.
+Json parse_options(const std::string& text, const std::string& where) {
+  std::set<std::string> names;
+  std::string last;
+  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::key && depth == 1) {
+      last = prenorm::InQuotes(parsed.get_ref<const std::string&>());
+      prenorm::require(names.insert(last).second, last, " stands twice");
+    }
+    return prenorm::refuse_deep<Json>(depth, event, parsed);
+  };
+  try {
+    return Json::parse(text, check);
+  } catch (const Json::parse_error& error) {
+    prenorm::fail(where, ": not valid JSON at byte ", error.byte);
+  } catch (const Json::exception&) {
+    prenorm::fail(where, ": ", last, " is out of range");
+  } catch (const prenorm::Error& error) {
+    prenorm::fail(where, ": ", error.what());
+  }
+}
+
 void set_option(CLI::Option& option, const Json& value, const std::string& where) {
   prenorm::require(value.is_string() || value.is_number() || value.is_boolean(), where, ": ", name_of(option), " is ",
                    value, ", not a string, a number, true or false");
@@ -57,7 +82,7 @@ std::string options_to_json(const CLI::App& app) {
 }
 
 std::vector<OptionConflict> set_options(CLI::App& app, const std::string& text, const std::string& where) {
-  const Json json = Json::parse(text, prenorm::refuse_deep<Json>, /*allow_exceptions=*/false);
+  const Json json = parse_options(text, where);
   prenorm::require(json.is_object(), where, " is not a JSON object of options");
   for (const auto& [name, value] : json.items()) {
     const CLI::Option* option = app.get_option_no_throw("--" + name);

@@ -20,5 +20,5 @@ constexpr const char* kCallGroup = "This call";
 std::string options_to_json(const CLI::App& app);
 
 /// Sets the options that the command line left alone. Throws prenorm::Error, which starts with `where`, when a member
-/// is not an option or its value is not allowed. Returns what the command line has otherwise.
+/// is not an option, stands twice or has a value that is not allowed. Returns what the command line has otherwise.
 std::vector<OptionConflict> set_options(CLI::App& app, const std::string& json, const std::string& where);

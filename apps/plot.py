@@ -13,6 +13,7 @@ import math
 import os
 import pathlib
 import sys
+import warnings
 
 try:
     import matplotlib
@@ -20,6 +21,8 @@ try:
     from matplotlib.figure import Figure  # without pyplot: no window, no display
 except ImportError:
     sys.exit("plot: matplotlib is missing: pip install matplotlib")
+
+warnings.filterwarnings("ignore")  # of numbers too large to draw, which is an error
 
 PANELS = (  # title, key of a training step, key of an evaluation, factor
     ("loss (nats)", "loss", "evaluation_loss", 1),
@@ -91,7 +94,8 @@ def run_names(paths):
     for own in parts:
         others = [other for other in parts if other != own]
         count = next((n for n in range(1, len(own)) if all(own[-n:] != other[-n:] for other in others)), len(own))
-        names.append(str(pathlib.PurePath(*own[-count:])))
+        name = str(pathlib.PurePath(*own[-count:]))
+        names.append(os.fsencode(name).decode(errors="replace"))  # names of folders are bytes
     return names
 
 
@@ -128,7 +132,7 @@ def write(figure, path):
     try:
         figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=120)
         temporary.replace(path)
-    except (OSError, ValueError) as error:  # ValueError: of a format that there is not
+    except (OSError, ValueError, ArithmeticError) as error:  # of a format that there is not, of numbers too large
         raise Wrong(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
     finally:
         if temporary.exists():
@@ -154,10 +158,11 @@ def main():
         write(figure_of(runs, arguments.smooth), out)
         print(out, flush=True)
     except (Wrong, OSError) as error:
-        print(f"plot: {error}", file=sys.stderr)
+        print("plot:", *str(error).splitlines(), file=sys.stderr)  # one line, whatever names hold
         return 1
     return 0
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="surrogateescape")  # names of files are bytes
     sys.exit(main())

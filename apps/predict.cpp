@@ -41,17 +41,15 @@ class Predictor {
 
   /// Takes `input` or `input<TAB>target`; a line without tokens has no answers.
   void add(const std::string& line) {
-    const auto tab = line.find('\t');
-    const std::string target = tab == std::string::npos ? "" : line.substr(tab + 1);
-    split_text(target, Vocabulary::Split::spaces);  // throws where it is no text
-    examples_.push_back({vocabulary_.ids(std::string_view(line).substr(0, tab)), {}});
+    const auto [input, target] = cut_line(line);
+    examples_.push_back({vocabulary_.ids(input), {}});
     const auto length = std::ssize(examples_.back().input);
     const auto& config = model_->config;
     if (config.position == Position::learned && length > config.max_positions) {
       examples_.pop_back();
       fail(length, " tokens; the model has positions for ", config.max_positions);
     }
-    targets_.push_back(target);
+    targets_.emplace_back(target.value_or(""));
   }
 
   bool full() const { return examples_.size() == 256; }
@@ -63,14 +61,15 @@ class Predictor {
       if (!example.input.empty()) asked.push_back(example);
     }
     const auto answers = predict(model_, asked);
-    auto answer = answers.begin();
+    auto next = answers.begin();
     for (size_t i = 0; i < examples_.size(); ++i) {
-      const std::string text = examples_[i].input.empty() ? "" : vocabulary_.answer_text(*answer++);
+      const auto answer = examples_[i].input.empty() ? std::vector<std::int64_t>() : *next++;
+      const std::string text = vocabulary_.answer_text(answer);
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fputc('\n', stdout);
-      if (targets_[i].empty()) continue;
+      if (split_text(targets_[i], vocabulary_.split()).empty()) continue;
       ++judged_;
-      right_ += same_text(text, targets_[i]) ? 1 : 0;
+      right_ += vocabulary_.is_target(targets_[i], answer) ? 1 : 0;
     }
     std::fflush(stdout);
     examples_.clear();
@@ -84,10 +83,6 @@ class Predictor {
   }
 
  private:
-  static bool same_text(const std::string& a, const std::string& b) {
-    return split_text(a, Vocabulary::Split::spaces) == split_text(b, Vocabulary::Split::spaces);
-  }
-
   EncoderModel model_;
   Vocabulary vocabulary_;
   std::vector<Example> examples_;
@@ -95,18 +90,19 @@ class Predictor {
   std::int64_t judged_ = 0, right_ = 0;
 };
 
-void predict_lines(Predictor& predictor, std::istream& stream, const std::string& name) {
+void predict_lines(Predictor& predictor, std::istream& stream, const std::string& name, bool skip_header) {
   LineReader reader(stream);
   while (true) {
+    // Whoever types lines, or waits for each answer, gets it at once.
+    if (predictor.full() || !reader.ready()) predictor.print();
     try {
       if (!reader.next()) break;
+      if (skip_header && reader.number() == 1) continue;
       predictor.add(reader.line());
     } catch (const Error& error) {
       predictor.print();
       fail(name, ":", reader.number(), ": ", error.what());
     }
-    // Whoever types lines, or waits for each answer, gets it at once.
-    if (predictor.full() || stream.rdbuf()->in_avail() <= 0) predictor.print();
   }
   predictor.print();
   predictor.print_accuracy();
@@ -121,9 +117,11 @@ int main(int argc, char** argv) {
       "predict");
   app.option_defaults()->always_capture_default();
   fs::path folder, file;
+  bool skip_header = false;
   Machine machine;
   app.add_option("model", folder, "Folder of a run or of one of its checkpoints")->required()->default_str("");
   app.add_option("file", file, "Lines to answer; default: those of stdin")->default_str("");
+  app.add_flag("--skip-header", skip_header, "Line 1 has no answers: it is no example");
   machine.add_options(app);
   return run_app(app, argc, argv, [&] {
     std::ios::sync_with_stdio(false);
@@ -132,6 +130,6 @@ int main(int argc, char** argv) {
     std::ifstream lines;
     if (!file.empty()) lines = open_file(file);
     Predictor predictor(model_folder(folder), device);
-    predict_lines(predictor, file.empty() ? std::cin : lines, file.empty() ? "stdin" : file.string());
+    predict_lines(predictor, file.empty() ? std::cin : lines, file.empty() ? "stdin" : file.string(), skip_header);
   });
 }

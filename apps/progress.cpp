@@ -4,12 +4,38 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace {
 
 constexpr auto kRefresh = std::chrono::milliseconds(100);
-constexpr int kBarWidth = 20;
+
+/// What a line is made of, with what comes before it. Where the line is too long, parts of higher rank go first.
+struct Part {
+  int rank;
+  std::string text;
+};
+
+std::string fitted(std::vector<Part> parts, size_t width) {
+  const auto joined = [&] {
+    std::string line;
+    for (const auto& part : parts) line += part.text;
+    return line;
+  };
+  while (joined().size() > width && parts.size() > 1) parts.erase(std::ranges::max_element(parts, {}, &Part::rank));
+  return joined().substr(0, width);
+}
+
+/// Whether stderr is a terminal that can draw over a line.
+bool draws_over() {
+  const char* name = std::getenv("TERM");
+  return isatty(STDERR_FILENO) == 1 && name != nullptr && std::string_view(name) != "dumb";
+}
 
 std::string formatted(const char* format, auto... values) {
   char text[160];
@@ -24,8 +50,7 @@ size_t terminal_width() {
 
 }  // namespace
 
-Progress::Progress(std::int64_t steps, std::int64_t done)
-    : steps_(steps), done_(done), terminal_(isatty(STDERR_FILENO) == 1) {}
+Progress::Progress(std::int64_t steps, std::int64_t done) : steps_(steps), done_(done), terminal_(draws_over()) {}
 
 Progress::~Progress() {
   if (open_) std::fputc('\n', stderr);
@@ -48,22 +73,23 @@ void Progress::report(std::int64_t step, double learning_rate) {
   const double seconds = std::max(1e-9, std::chrono::duration<double>(last_ - start_).count());
   const double rate = static_cast<double>(step - done_) / seconds;
   const auto count = static_cast<double>(std::max<std::int64_t>(1, since_));
-  const std::string numbers =
-      formatted("loss %.4f  accuracy %.1f %%  lr %.2e", loss_ / count, 100 * accuracy_ / count, learning_rate);
-  const std::string rates =
-      formatted("%.0f steps/s  %.0f tokens/s  %.0f s left", rate, static_cast<double>(tokens_) / seconds,
-                static_cast<double>(steps_ - step) / rate);
+  std::vector<Part> parts{{0, std::to_string(step) + "/" + std::to_string(steps_)},
+                          {3, formatted("  loss %.4f", loss_ / count)},
+                          {4, formatted("  accuracy %.1f %%", 100 * accuracy_ / count)},
+                          {6, formatted("  lr %.2e", learning_rate)},
+                          {2, formatted(rate < 10 ? "  %.1f steps/s" : "  %.0f steps/s", rate)},
+                          {7, formatted("  %.0f tokens/s", static_cast<double>(tokens_) / seconds)},
+                          {1, formatted("  %.0f s left", static_cast<double>(steps_ - step) / rate)}};
   loss_ = accuracy_ = 0;
   since_ = 0;
-  const std::string counter = std::to_string(step) + "/" + std::to_string(steps_);
   if (!terminal_) {
-    std::fprintf(stderr, "step %s  %s  %s\n", counter.c_str(), numbers.c_str(), rates.c_str());
+    std::fprintf(stderr, "step %s\n", fitted(parts, SIZE_MAX).c_str());
     return;
   }
-  const auto filled = static_cast<size_t>(kBarWidth * step / steps_);
-  std::string line =
-      counter + " [" + std::string(filled, '=') + std::string(kBarWidth - filled, ' ') + "] " + numbers + "  " + rates;
-  line.resize(std::min(line.size(), terminal_width() - 1));
+  const size_t width = terminal_width() - 1, bar = width < 120 ? 10 : 20;
+  const size_t filled = bar * static_cast<size_t>(step) / static_cast<size_t>(steps_);
+  parts.insert(parts.begin() + 1, {5, "  [" + std::string(filled, '=') + std::string(bar - filled, ' ') + "]"});
+  const std::string line = fitted(std::move(parts), width);
   open_ = step < steps_;
   std::fprintf(stderr, "\r\033[K%s%s", line.c_str(), open_ ? "" : "\n");
   std::fflush(stderr);

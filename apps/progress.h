@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <string>
 
-/// What a training run tells while it goes on, on stderr: a bar that is drawn over where stderr is a terminal, plain
-/// lines (at most twenty) elsewhere.
+/// What a training run tells while it goes on, on stderr: a bar that is drawn over where stderr is a terminal that can
+/// (not TERM=dumb), plain lines (at most twenty) elsewhere. A narrow terminal gets fewer numbers,
+/// speed and time left to the last.
 class Progress {
  public:
   /// `done` of the `steps` lie behind already.

@@ -1,12 +1,10 @@
 #include "train_options.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <iomanip>
 #include <sstream>
-#include <type_traits>
 #include <utility>
 
 #include "option_file.h"
@@ -48,34 +46,14 @@ const CLI::Validator kAbsolute = validator([](std::string& path) {
   return is_utf8(path) ? "" : "the path is not UTF-8";
 });
 
-const CLI::Validator kPositive =
-    validator([](std::string& text) { return std::stod(text) > 0 ? "" : text + " is not a positive number"; });
-const CLI::Validator kNotNegative =
-    validator([](std::string& text) { return std::stod(text) >= 0 ? "" : text + " is negative"; });
-
-/// Takes numbers that the type holds, and gives each one spelling: CLI11 takes the nearest one that it holds.
-template <typename Number>
-const CLI::Validator kNumber = validator([](std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if constexpr (std::is_floating_point_v<Number>) {
-    if (!whole || !std::isfinite(value)) return text + " is not a finite number";
-  } else {
-    if (!whole) return text + " is not a whole number" + (std::is_signed_v<Number> ? "" : " from 0") + " of 64 bits";
-    text = std::to_string(value);
-  }
-  return std::string();
-});
-
-void check_numbers(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    const std::string type = option->get_type_name();
-    if (type.starts_with("INT")) option->transform(kNumber<std::int64_t>);
-    if (type.starts_with("UINT")) option->transform(kNumber<std::uint64_t>);
-    if (type.starts_with("FLOAT")) option->transform(kNumber<double>);
-  }
+/// Of what is a number; `std::stod` would throw where it is one of the least.
+double number(const std::string& text) {
+  return std::strtod(text.c_str(), nullptr);
 }
+const CLI::Validator kPositive =
+    validator([](std::string& text) { return number(text) > 0 ? "" : text + " is not a positive number"; });
+const CLI::Validator kNotNegative =
+    validator([](std::string& text) { return number(text) >= 0 ? "" : text + " is negative"; });
 
 std::int64_t default_steps(TaskKind kind) {
   return std::ranges::find(kTasks, kind, &TaskHelp::kind)->steps;
@@ -117,6 +95,7 @@ void add_data_options(CLI::App& app, TrainOptions& options) {
       "--chars", [&options] { options.text.split = Vocabulary::Split::chars; },
       "Each character of the input is a token"));
   grouped(add_choice(app, "--answers", options.text.answers, "One for each token or one for the sequence"));
+  grouped(app.add_flag("--skip-header", options.text.skip_header, "Line 1 of both files is no example"));
 }
 
 void add_model_options(CLI::App& app, TrainOptions& options) {
@@ -166,8 +145,10 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
                          "Parts in which a batch is computed: less memory, same gradient"))
       ->check(kPositive);
   grouped(app.add_option("--lr", schedule.peak, "Highest learning rate"))->check(kPositive);
-  grouped(app.add_option("--warmup-steps", schedule.warmup_steps, "Steps over which the rate rises from 0"))
-      ->check(kNotNegative);
+  grouped(app.add_option("--warmup-steps", schedule.warmup_steps,
+                         "Steps over which the rate rises from 0; default: a tenth of the steps, at most 100"))
+      ->check(kNotNegative)
+      ->default_str("");
   grouped(add_choice(app, "--schedule", schedule.kind, "The rate after the warm-up"));
   grouped(app.add_option("--weight-decay", options.training.adamw.weight_decay, "AdamW's decay, on matrices only"))
       ->check(kNotNegative);
@@ -181,6 +162,7 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
       ->default_str("");
   grouped(app.add_option("--target", options.target_percent, "Stops when an evaluation has as many % exact"))
       ->check(CLI::Range(0.0, 100.0))
+      ->check(kPositive)
       ->default_str("");
 }
 
@@ -223,12 +205,11 @@ void add_train_options(CLI::App& app, TrainOptions& options) {
   app.add_flag("--deterministic", options.deterministic, "Only operations that give the same bits each time")
       ->group("Machine");
   add_call_options(app, options);
-  check_numbers(app);
 }
 
 void settle_steps(CLI::App& app, TrainOptions& options) {
   const bool text = !options.text.train.empty();
-  for (const char* name : {"--valid", "--chars", "--answers"}) {
+  for (const char* name : {"--valid", "--chars", "--answers", "--skip-header"}) {
     require(text || app.count(name) == 0, name, " goes with --train");
   }
   require(!text || !options.text.valid.empty(), "--train goes with --valid, a file to judge by");
@@ -240,16 +221,21 @@ void settle_steps(CLI::App& app, TrainOptions& options) {
   LoopOptions& loop = options.loop;
   if (app.count("--steps") == 0) loop.steps = text ? kTextSteps : default_steps(options.task.kind);
   if (app.count("--eval-every") == 0) loop.evaluate_every = std::max<std::int64_t>(1, loop.steps / 10);
+  auto& warmup = options.training.schedule.warmup_steps;
+  if (app.count("--warmup-steps") == 0) warmup = std::min<std::int64_t>(100, loop.steps / 10);
+  app.get_option("--warmup-steps")->default_str(std::to_string(warmup));
   app.get_option("--steps")->default_str(std::to_string(loop.steps));
   app.get_option("--eval-every")->default_str(std::to_string(loop.evaluate_every));
   options.training.schedule.steps = loop.steps;
   loop.target = options.target_percent / 100;
 }
 
-void settle_positions(CLI::App& app, TrainOptions& options, std::int64_t max_length) {
+void settle_positions(CLI::App& app, TrainOptions& options, const Dataset& dataset) {
+  const std::int64_t max_length = dataset.max_length();
+  const std::string longest = dataset.longest_examples();
   auto& positions = options.model.max_positions;
   if (app.count("--max-positions") == 0) positions = max_length;
   app.get_option("--max-positions")->default_str(std::to_string(positions));
   require(options.model.position != Position::learned || positions >= max_length, "--max-positions ", positions,
-          " is less than the longest sequence, ", max_length);
+          " is less than the longest sequence, ", max_length, longest.empty() ? "" : " (" + longest + ")");
 }

@@ -16,7 +16,7 @@ struct TrainOptions {
   prenorm::ModelConfig model{
       .d_model = 64, .num_heads = 8, .num_layers = 2, .dropout = 0.0, .position = prenorm::Position::learned};
   prenorm::Head sequence_head = prenorm::Head::sequence_mean;
-  prenorm::TrainingOptions training{.schedule = {.peak = 2e-3, .kind = prenorm::Schedule::cosine, .warmup_steps = 100},
+  prenorm::TrainingOptions training{.schedule = {.peak = 2e-3, .kind = prenorm::Schedule::cosine, .warmup_steps = 0},
                                     .adamw = {}};
   prenorm::LoopOptions loop;
   double target_percent = 0;
@@ -34,6 +34,6 @@ struct TrainOptions {
 void add_train_options(CLI::App& app, TrainOptions& options);
 
 /// Gives the options that depend on others their defaults, and shows them to options_to_json: the steps of the task, a
-/// tenth of them between evaluations, positions for the longest sequence.
+/// tenth of them between evaluations and, up to 100, of warm-up, positions for the longest sequence.
 void settle_steps(CLI::App& app, TrainOptions& options);
-void settle_positions(CLI::App& app, TrainOptions& options, std::int64_t max_length);
+void settle_positions(CLI::App& app, TrainOptions& options, const prenorm::Dataset& dataset);

@@ -19,6 +19,7 @@
 #include "prenorm/file.h"
 #include "prenorm/params/report.h"
 #include "prenorm/script/export.h"
+#include "prenorm/tensor_file/text.h"
 #include "prenorm/training/memory.h"
 #include "prenorm/training/run_folder.h"
 #include "prenorm/weights/pretrained.h"
@@ -39,6 +40,10 @@ std::unique_ptr<Dataset> make_dataset(const TrainOptions& options, std::ostream&
     if (count == 0) continue;
     notes << "note: " << options.text.valid.string() << " has " << params::grouped(count) << " " << what
           << " that the training file never has\n";
+  }
+  if (const auto& answer = dataset->lone_answer()) {
+    notes << "note: " << options.text.train.string() << ":1: no other line has the answer " << InQuotes(*answer)
+          << "; if line 1 is a header, --skip-header passes over it\n";
   }
   return dataset;
 }
@@ -117,7 +122,7 @@ class Run {
     const torch::Device device = options_.machine.pick();
     if (!options_.script.empty()) check_script_path(options_.script, options_.out);
     dataset_ = make_dataset(options_, notes_);
-    settle_positions(app_, options_, dataset_->max_length());
+    settle_positions(app_, options_, *dataset_);
     const ModelConfig config = model_config(options_, dataset_->vocabulary());
     check_data();
     check_memory(config, device);
@@ -126,7 +131,13 @@ class Run {
 
   [[noreturn]] void out_of_memory(const std::string& allocation) const {
     fail("out of memory", allocation, ", training takes about ", gigabytes(memory_.total()), ": lower ",
-         flags_to_lower(options_, memory_));
+         flags_to_lower(options_, memory_), longest_examples());
+  }
+
+  /// For the end of a message about memory.
+  std::string longest_examples() const {
+    const std::string longest = dataset_ ? dataset_->longest_examples() : "";
+    return longest.empty() ? "" : "; the longest lines are " + longest;
   }
 
   /// Completes the command line from --config or --resume.
@@ -150,6 +161,12 @@ class Run {
       state_.schedule_steps = horizon;
     }
     horizon = state_.schedule_steps;
+    const auto& schedule = options_.training.schedule;
+    if (schedule.warmup_steps >= options_.loop.steps) {
+      note("with --steps ", options_.loop.steps, " and --warmup-steps ", schedule.warmup_steps,
+           " the learning rate ends at ", learning_rate(schedule, options_.loop.steps - 1), " and never comes to --lr ",
+           schedule.peak);
+    }
     require(options_.loop.steps >= state_.step, "--steps ", options_.loop.steps, " is less than the ", state_.step,
             " that the run has done");
     require(options_.loop.stop_after == 0 || options_.loop.stop_after > state_.step, "--stop-after ",
@@ -167,7 +184,7 @@ class Run {
     const std::string group = conflict.option->get_group(), name = conflict.option->get_name();
     const bool file = name == "--train" || name == "--valid";  // which may have moved: its content counts
     const bool fixed = group == "Task" || group == "Model" || name == "--seed" || name == "--chars" ||
-                       name == "--answers" || (file && conflict.recorded == "unset");
+                       name == "--answers" || name == "--skip-header" || (file && conflict.recorded == "unset");
     require(!fixed, name, " is ", conflict.given, ", the checkpoint has ", conflict.recorded,
             ": a resumed run keeps its model and data");
     if (group == "Training" && name != "--steps") {
@@ -183,13 +200,13 @@ class Run {
   }
 
   void check_memory(const ModelConfig& config, torch::Device device) {
-    memory_ = training_memory(config, options_.training, options_.loop.batch_size, dataset_->max_length(),
-                              dataset_->evaluation_size());
+    memory_ = training_memory(config, options_.training, options_.loop.batch_size, dataset_->max_training_length(),
+                              dataset_->evaluation_size(), dataset_->max_length());
     const auto available = available_memory(device);
     require(!available || memory_.total() <= *available, "training takes about ", gigabytes(memory_.total()), " (",
             gigabytes(memory_.parameters), " for weights, gradients and moments, ", gigabytes(memory_.activations),
             " for activations), this machine has ", gigabytes(available.value_or(0)), ": lower ",
-            flags_to_lower(options_, memory_));
+            flags_to_lower(options_, memory_), longest_examples());
     if (options_.verbose) {
       std::cerr << "memory: about " << gigabytes(memory_.total()) << " beside LibTorch's own, "
                 << (available ? gigabytes(*available) : "unknown") << " available\n";
@@ -241,6 +258,10 @@ class Run {
         }
         return outcome == Outcome::paused ? 0 : Interruption::exit_code();
       case Outcome::on_target:
+        if (!options_.quiet) {
+          std::cerr << "--target " << options_.target_percent << " % reached after step " << state_.step << "\n";
+        }
+        [[fallthrough]];
       case Outcome::finished:
         finish(model);
     }
@@ -310,8 +331,9 @@ class Run {
       what << "the " << (loss ? "loss" : "norm of the gradient") << " is " << (std::isnan(value) ? "nan" : "inf")
            << " at step " << state_.step + 1;
     }
-    fail(what.str(), ": lower --lr (", options_.training.schedule.peak, ") or --clip-norm (",
-         options_.training.clip_norm, "), or raise --warmup-steps (", options_.training.schedule.warmup_steps, ")",
+    fail(what.str(), ": lower --lr (", options_.training.schedule.peak, "), --weight-decay (",
+         options_.training.adamw.weight_decay, ") or --clip-norm (", options_.training.clip_norm,
+         "), or raise --warmup-steps (", options_.training.schedule.warmup_steps, ")",
          saved_.empty() ? "" : "; the checkpoint before it is " + saved_.string());
   }
 

@@ -96,6 +96,15 @@ TEST_CASE("an evaluation can be interrupted and repeated") {
 
 TEST_CASE("chance is the best constant answer") {
   CHECK(prenorm::chance(Given({{{0}, {1}}, {{0}, {2}}, {{0}, {2}}, {{0, 0}, {2, 2}}}, false)) == 0.5);
+  constexpr auto none = kUnknownAnswer;
+  CHECK(prenorm::chance(Given({{{0}, {none}}, {{0}, {none}}, {{0}, {2}}, {{0, 0}, {2, none}}}, false)) == 0.25);
+  CHECK(prenorm::chance(Given({{{0}, {none}}}, true)) == 0.0);
+}
+
+TEST_CASE("without an answer that training has there is nothing to judge by") {
+  const Given unknown({{{0, 1}, {kUnknownAnswer, kUnknownAnswer}}}, false);
+  CHECK(error_of([&] { prenorm::evaluate(model(Head::token), unknown); }) ==
+        "training has none of the answers of the evaluation examples");
 }
 
 }  // namespace evaluation_test

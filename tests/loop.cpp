@@ -102,6 +102,13 @@ TEST_CASE("a target ends the run, also one that was reached before") {
   CHECK(told.outcome == Outcome::on_target);
 }
 
+TEST_CASE("a target in per cent is reached by as many") {
+  Told told;
+  told.state = {.step = 2, .last = {{2, {.loss = 1, .accuracy = 999 / 1000.0}}}};
+  CHECK(told.run(continued(2), {.steps = 9, .target = 99.9 / 100}).outcome == Outcome::on_target);
+  CHECK(told.run(continued(2), {.steps = 3, .target = 0.9991}).outcome == Outcome::finished);
+}
+
 TEST_CASE("the best evaluation is the most accurate, of equal ones that with the lowest loss") {
   RunState state;
   auto best = [&, step = int64_t{1000}](double accuracy, double loss) mutable {

@@ -287,6 +287,16 @@ TEST_CASE("a run takes no more than the estimate, and two thirds of it at least"
   }
 }
 
+TEST_CASE("the longest sequence to judge by is no part of a training step") {
+  const auto with = [](std::int64_t length, std::int64_t evaluation_length) {
+    return training_memory({.vocab_size = 10, .d_model = 64}, {}, 64, length, 100, evaluation_length).total();
+  };
+  CHECK(with(16, 16) == training_memory({.vocab_size = 10, .d_model = 64}, {}, 64, 16, 100).total());
+  CHECK(with(16, 64) == with(16, 16));  // a step of many takes more than judging some longer ones
+  CHECK(with(16, 16384) > with(16, 16));
+  CHECK(with(16384, 16384) > 5 * with(16, 16384));  // the length of those to judge is not that of a step
+}
+
 TEST_CASE("sizes beyond 64 bits have an estimate too") {
   CHECK(training_memory({.vocab_size = 10, .d_model = 1'000'000'000'000}, {}, 64, 16).total() > 1e25);
 }

@@ -25,19 +25,44 @@ TEST_CASE("each schedule takes its hand-computed values") {
   const auto rates = [](Schedule kind, std::int64_t warmup, std::vector<std::int64_t> steps) {
     std::vector<double> values;
     for (const auto step : steps) {
-      values.push_back(learning_rate({.peak = 8.0, .kind = kind, .warmup_steps = warmup, .steps = 12}, step - 1));
+      values.push_back(learning_rate({.peak = 8.0, .kind = kind, .warmup_steps = warmup, .steps = 12}, step));
     }
     return values;
   };
   const auto matches = [](const std::vector<double>& actual, const std::vector<double>& expected) {
     return std::ranges::equal(actual, expected, [](double a, double b) { return std::abs(a - b) < 1e-12; });
   };
-  CHECK(matches(rates(Schedule::constant, 0, {1, 12}), {8, 8}));
-  CHECK(matches(rates(Schedule::constant, 4, {1, 2, 4, 5, 12}), {2, 4, 8, 8, 8}));
-  CHECK(matches(rates(Schedule::linear, 4, {3, 4, 6, 8, 12}), {6, 8, 6, 4, 0}));
-  CHECK(matches(rates(Schedule::cosine, 4, {1, 4, 8, 12, 99}), {2, 8, 4, 0, 0}));
+  CHECK(matches(rates(Schedule::constant, 0, {0, 11}), {8, 8}));
+  CHECK(matches(rates(Schedule::constant, 4, {0, 1, 2, 4, 5, 11}), {1, 2, 4, 8, 8, 8}));
+  CHECK(matches(rates(Schedule::linear, 4, {3, 4, 6, 8, 11, 12}), {6, 8, 6, 4, 1, 0}));
+  CHECK(matches(rates(Schedule::cosine, 4, {1, 4, 6, 8, 12, 99}), {2, 8, 4 + 4 * std::sqrt(0.5), 4, 0, 0}));
   CHECK(matches(rates(Schedule::inverse_sqrt, 4, {2, 4, 16, 64}), {4, 8, 4, 2}));
-  CHECK(matches(rates(Schedule::inverse_sqrt, 0, {1, 4}), {8, 4}));
+  CHECK(matches(rates(Schedule::inverse_sqrt, 0, {0, 3}), {8, 4}));
+}
+
+TEST_CASE("the rates are those of Python's transformers, and each is above 0") {
+  // get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup for 2 of 10 steps, by hand; their first rate is 0.
+  const double c1 = std::cos(std::acos(-1.0) / 8), c2 = std::sqrt(0.5), c3 = std::sin(std::acos(-1.0) / 8);
+  const std::vector<double> linear{2.5, 5, 10, 8.75, 7.5, 6.25, 5, 3.75, 2.5, 1.25};
+  const std::vector<double> cosine{2.5,          5, 10,           5 * (1 + c1), 5 * (1 + c2),
+                                   5 * (1 + c3), 5, 5 * (1 - c3), 5 * (1 - c2), 5 * (1 - c1)};
+  for (std::int64_t step = 0; step < 10; ++step) {
+    const auto rate = [step](Schedule kind) {
+      return learning_rate({.peak = 10.0, .kind = kind, .warmup_steps = 2, .steps = 10}, step);
+    };
+    CHECK(rate(Schedule::linear) == Approx(linear[static_cast<size_t>(step)]).epsilon(1e-12));
+    CHECK(rate(Schedule::cosine) == Approx(cosine[static_cast<size_t>(step)]).epsilon(1e-12));
+  }
+  for (const auto kind : {Schedule::constant, Schedule::cosine, Schedule::linear, Schedule::inverse_sqrt}) {
+    CHECK(learning_rate({.peak = 10.0, .kind = kind, .steps = 1}, 0) == 10.0);
+    for (const std::int64_t steps : {1, 2, 3, 1000, 10'000'000}) {
+      for (const std::int64_t warmup : {std::int64_t{0}, std::int64_t{1}, steps - 1, steps, 3 * steps}) {
+        const ScheduleOptions options{.peak = 1e-3, .kind = kind, .warmup_steps = warmup, .steps = steps};
+        CHECK(learning_rate(options, 0) > 0);
+        CHECK(learning_rate(options, steps - 1) > 0);
+      }
+    }
+  }
 }
 
 TEST_CASE("the first AdamW step moves by the learning rate, and only matrices decay") {

@@ -1,6 +1,8 @@
 #include "prenorm/training/text_dataset.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -103,7 +105,8 @@ TEST_CASE("lines end in LF or CRLF, or with the file") {
   CHECK(lines("").empty());
   CHECK(lines("\n") == Texts{""});
   CHECK(lines("a\nb\r\n\r\n\nc") == Texts{"a", "b", "", "", "c"});
-  CHECK(lines("a\r\r\nb\rc\r") == Texts{"a\r", "b\rc"});
+  CHECK(lines("a\r\r\n\r\r\nb\r\r\r") == Texts{"a", "", "b"});
+  CHECK(message_of<Error>([&] { lines("a\rb\r\n"); }) == "a carriage return in the line; lines end in LF or CRLF");
   CHECK(lines("a\0b\n"s) == Texts{"a\0b"s});
   CHECK(lines("\xEF\xBB\xBF"
               "a\n\xEF\xBB\xBF"
@@ -119,6 +122,31 @@ TEST_CASE("lines end in LF or CRLF, or with the file") {
   const std::string longest(std::size_t{1} << 24, 'x');
   CHECK(lines(longest + "\n" + longest) == Texts{longest, longest});
   CHECK(message_of<Error>([&] { lines(longest + "x\n"); }) == "the line is longer than 16777216 bytes");
+}
+
+TEST_CASE("a reader knows whether it would have to wait") {
+  const Folder folder;
+  REQUIRE(::mkfifo((folder.path / "pipe").c_str(), 0600) == 0);
+  std::fstream pipe(folder.path / "pipe");  // opened for both, so that nobody waits
+  LineReader reader(pipe);
+  CHECK_FALSE(reader.ready());
+  const int other = ::open((folder.path / "pipe").c_str(), O_WRONLY);
+  const auto write = [&](const std::string& text) {
+    REQUIRE(::write(other, text.data(), text.size()) == std::ssize(text));
+  };
+  write("first\nsec");
+  CHECK(reader.ready());
+  CHECK(reader.next());
+  CHECK(reader.line() == "first");
+  CHECK_FALSE(reader.ready());
+  write("ond\n\n");
+  for (const std::string line : {"second", ""}) {
+    CHECK(reader.ready());
+    CHECK(reader.next());
+    CHECK(reader.line() == line);
+  }
+  CHECK_FALSE(reader.ready());
+  ::close(other);
 }
 
 TEST_CASE("a failure to read is not the end of the file") {
@@ -162,6 +190,44 @@ TEST_CASE("a file with one answer for the whole sequence") {
   CHECK(train == std::vector<std::pair<Ids, Ids>>{{{1, 1}, {0}}, {{1, 3}, {0}}, {{2}, {1}}});
 }
 
+TEST_CASE("a header is passed over where the options say so, and suspected where an answer is in line 1 alone") {
+  const std::string header = "sentence\tlabel\n", lines = "good\tpos\nbad\tneg\nfine\tpos\n";
+  const auto suspect = [](const std::string& train) { return dataset(train, train).lone_answer(); };
+  CHECK(suspect(header + lines) == "label");
+  CHECK_FALSE(suspect(lines));
+  CHECK_FALSE(suspect("\n" + header + lines));
+  CHECK(suspect("the words\tthe tags\na the\tb the\n") == "tags");
+
+  const Folder folder;
+  auto options = options_in(folder);
+  options.skip_header = true;
+  folder.write("train.txt", "no\ttable\there\n" + lines);
+  folder.write("valid.txt", "\xff\nbad\tneg\n");
+  const TextDataset data(options);
+  CHECK(data.vocabulary().answers() == Texts{"neg", "pos"});
+  CHECK(data.epoch_size() == 3);
+  CHECK(data.evaluation_size() == 1);
+  CHECK_FALSE(data.lone_answer());
+  folder.write("valid.txt", header + "bad\n");
+  CHECK(
+      message_of<Error>([&] { TextDataset wrong(options); }).ends_with("valid.txt:2: no TAB between input and target"));
+}
+
+TEST_CASE("the longest lines are known") {
+  const Folder folder;
+  const auto data = dataset(folder, "a b\tx\n\nc d\ty\n", "a\tx\n\nb c d\ty\n", Split::spaces, Answers::automatic);
+  CHECK(data.max_length() == 3);
+  CHECK(data.max_training_length() == 2);
+  const auto path = [&](const char* name) { return (folder.path / name).string(); };
+  CHECK(data.longest_examples() == path("train.txt") + ":1 with 2 tokens, " + path("valid.txt") + ":3 with 3 tokens");
+
+  const std::string longest(16384, 'x');
+  const auto with = [](const std::string& input) { return "a\tx\n" + input + "\ty\n"; };
+  CHECK(dataset(with(longest), "a\tx\n", Split::chars).max_length() == 16384);
+  CHECK(chars_error(with(longest + "x"), "a\tx\n") == "train.txt:2: the input has 16385 tokens, more than 16384");
+  CHECK(chars_error("a\tx\nb\ty\n", with(longest + "x")) == "valid.txt:2: the input has 16385 tokens, more than 16384");
+}
+
 TEST_CASE("characters, spaces among them") {
   const auto data = dataset(" né\tJJN\n", "é?\tNX\n", Split::chars);
   CHECK(data.vocabulary().tokens() == Texts{"<unk>", " ", "n", "é"});
@@ -173,7 +239,7 @@ TEST_CASE("characters, spaces among them") {
   CHECK(labels.vocabulary().answers() == Texts{"to", "two words"});
   CHECK(evaluation(labels) == std::vector<std::pair<Ids, Ids>>{{{3}, {1}}});
 
-  const auto controls = dataset("\x01\x7f\0\ta b\n"s, "\x01\tq\n", Split::chars);
+  const auto controls = dataset("\x01\x7f\0\ta b\n"s, "\x01\ta\n", Split::chars);
   CHECK(controls.vocabulary().tokens() == Texts{"<unk>", "\x01", "\x7f", "\0"s});
 }
 
@@ -261,6 +327,9 @@ TEST_CASE("every line that is wrong is named") {
   CHECK(error("", "a\tx\n") == empty("train.txt"));
   CHECK(error("\xEF\xBB\xBF\r\n  \n", "a\tx\n") == empty("train.txt"));
   CHECK(error("a\tx\nb\ty\n", "\n") == empty("valid.txt"));
+  CHECK(error("a b\tx\nb\ty\n", "b\tz\na\tZ\n") ==
+        "valid.txt: none of its answers is in train.txt; there is nothing to judge by");
+  CHECK(error("a\tx\nb\ty\ra\tx\r", "") == "train.txt:2: a carriage return in the line; lines end in LF or CRLF");
   CHECK(error("a\tx\nb\tx\n", "a\tx\n") == "train.txt: the only answer is \"x\"; there is nothing to learn");
   CHECK(chars_error("abc\tx\x1bx y\n", "") ==
         "train.txt: the only answer is \"x\\u001bx y\"; there is nothing to learn");

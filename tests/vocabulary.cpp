@@ -74,6 +74,26 @@ TEST_CASE("the first byte that is not UTF-8 is found where Python finds it") {
   CHECK(first_not_utf8("\xef\xbf\xbf\xed\x9f\xbf\xee\x80\x80x\xfe") == 11);
 }
 
+TEST_CASE("a target is compared answer by answer") {
+  const Vocabulary chars({"a"}, {" ", "X"}, false, Split::chars);
+  CHECK(chars.is_target("  X", {0, 0, 1}));
+  CHECK_FALSE(chars.is_target("  X", {0, 1, 1}));
+  CHECK_FALSE(chars.is_target("  X", {1, 0, 1}));
+  CHECK_FALSE(chars.is_target("X", {0, 0, 1}));
+  CHECK_FALSE(chars.is_target("  X ", {0, 0, 1}));
+  CHECK_FALSE(chars.is_target("", {0}));
+  const Vocabulary words({"a"}, {"no", "yes"}, false);
+  CHECK(words.is_target(" no   yes ", {0, 1}));
+  CHECK_FALSE(words.is_target("no never", {0, 1}));
+  CHECK_FALSE(words.is_target("noyes", {0, 1}));
+  const Vocabulary labels({"a"}, {"at all", "no"}, true, Split::chars);
+  CHECK(labels.is_target("  at all ", {0}));
+  CHECK_FALSE(labels.is_target("at  all", {0}));
+  CHECK_FALSE(labels.is_target("at all", {}));
+  CHECK_THROWS_AS(labels.is_target("\xff", {0}), Error);
+  CHECK_THROWS_AS(labels.is_target("no", {2}), Error);
+}
+
 TEST_CASE("a text's tokens stand between spaces, or are its characters") {
   CHECK(split("  ab  c\td  ", Split::spaces) == Texts{"ab", "c\td"});
   CHECK(split("ab", Split::spaces) == Texts{"ab"});

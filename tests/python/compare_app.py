@@ -1,12 +1,18 @@
 """From training to the comparison, as users walk: compare_app.py TRAIN_PROGRAM COMPARE_SCRIPT"""
 
+import contextlib
+import importlib.util
+import io
 import json
+import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import unittest.mock
 
 import safetensors.torch
 import torch
@@ -23,12 +29,29 @@ class Compare(app.AppTest):
         temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(temporary.cleanup)
         cls.folder = pathlib.Path(temporary.name)
+        sys.path.append(str(pathlib.Path(COMPARE).parent))  # where lesson.py lies
+        specification = importlib.util.spec_from_file_location("compare", COMPARE)
+        cls.module = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(cls.module)
         cls.exported = cls.folder / "model.ts"
-        result = subprocess.run([cls.program, *map(str, QUICK), "--export", cls.exported], capture_output=True, text=True)
+        result = cls.run_app(cls, *QUICK, "--export", cls.exported)
         assert result.returncode == 0 and result.stdout.endswith(f"TorchScript: {cls.exported}\n"), result
+        cls.example_folder = cls.folder / "kept"
+        result = cls.run_app(cls, *QUICK, "--out", cls.example_folder)
+        assert result.returncode == 0, result
+        cls.example = cls.folder / "example.safetensors"
+        shutil.copy(cls.example_folder / "example.safetensors", cls.example)
 
     def compare(self, *arguments):
-        return subprocess.run([sys.executable, COMPARE, *map(str, arguments)], capture_output=True, text=True)
+        """Without a process of its own, which takes seconds to import torch."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            with unittest.mock.patch("sys.argv", [COMPARE, *map(str, arguments)]):
+                try:
+                    code = self.module.main()
+                except SystemExit as exit:
+                    code = exit.code
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     def model_folder(self, name, change=None, **config_changes):
         """A folder of weights with those of the exported model, after `change`."""
@@ -109,6 +132,10 @@ class Compare(app.AppTest):
         text.write_text("not a program")
         self.check_refused("text.ts: not a TorchScript file", text)
         self.check_refused("no such file", self.folder / "missing.ts")
+        for arguments in ((), (self.exported, "--seed", 2**64), (self.exported, "--seed", "0x1"),
+                          (self.exported, "--bogus")):
+            result = self.compare(*arguments)
+            self.assertEqual((result.returncode, result.stdout, len(result.stderr.splitlines())), (2, "", 1))
         self.check_refused("is not a folder", self.exported, self.exported)
         other = torch.jit.script(torch.nn.Linear(2, 2))
         other.save(self.folder / "linear.ts")
@@ -119,11 +146,53 @@ class Compare(app.AppTest):
         self.check_refused("norm_eps differ", self.model_folder("eps", norm_eps=1e-3), self.exported)
         self.check_refused("the weights are not those of the config: ",
                            self.model_folder("missing", lambda state: state.pop("head.bias")), self.exported)
+        for name, change, message in (
+                ("string", {"d_model": "16"}, 'd_model is "16", not a whole number from 1'),
+                ("none", {"num_heads": 0}, "num_heads is 0, not a whole number from 1"),
+                ("true", {"num_layers": True}, "num_layers is true, not a whole number"),
+                ("infinite", {"vocab_size": float("inf")}, "vocab_size is Infinity, not a whole number from 1"),
+                ("odd", {"num_heads": 3}, "d_model 16 is not divisible by num_heads 3"),
+                ("many", {"num_layers": 2**62}, "num_layers is 4611686018427387904; the weights are only"),
+                ("huge", {"vocab_size": 2**62}, "the config is of no model: "),
+                ("other", {"vocab_size": 2**40}, "the weights are not those of the config: "),
+                ("word", {"activation": "swish"}, 'activation is "swish", not one of "gelu", "gelu_tanh", '),
+                ("list", {"head": []}, 'head is [], not one of "none", "token"'),
+                ("number", {"final_norm": 1}, "final_norm is 1, not one of null, false, true"),
+                ("dropout", {"dropout": "much"}, "the config is of no model: "),
+                ("eps", {"norm_eps": "small"}, "example.safetensors does not go with the model of ")):
+            folder = self.model_folder(f"config {name}", **change)
+            shutil.copy(self.example, folder)
+            self.check_refused(message, folder)
+        latin = self.model_folder("latin")
+        (latin / "config.json").write_bytes('{"model_type": "prenörm"}'.encode("latin-1"))
+        self.check_refused("config.json: holds no config.json that can be read", latin)
+        (latin / "config.json").write_bytes(b"[" * 100000)
+        self.check_refused("config.json: holds no config.json that can be read", latin)
+        example = safetensors.torch.load_file(self.example)
+        for name, change, message in (
+                ("float64_padding", None, "example.safetensors: holds no 'float64_padding'"),
+                ("ids", None, "holds no 'ids'"),
+                ("ids", torch.full((8, 16), 99), "does not go with the model"),
+                ("padding", torch.ones(3, dtype=torch.bool), "does not go with the model"),
+                ("float32_none", torch.ones(2), "the output is [2]")):
+            safetensors.torch.save_file({key: value for key, value in (example | {name: change}).items()
+                                         if value is not None}, self.example_folder / "example.safetensors")
+            self.check_refused(message, self.example_folder)
         cut = self.model_folder("cut")
         (cut / "model.safetensors").write_bytes((cut / "model.safetensors").read_bytes()[:-9])
         self.check_refused("model.safetensors: not a safetensors file", cut, self.exported)
         (cut / "model.safetensors").write_bytes(b"version https://git-lfs")
         self.check_refused("model.safetensors: not a safetensors file", cut, self.exported)
+
+    def test_a_folder_s_name_may_be_no_text(self):
+        path = pathlib.Path(os.fsdecode(os.fsencode(self.folder) + b"/\xe4\n"))
+        self.model_folder("bytes").rename(path)
+        shutil.copy(self.exported, path)
+        for arguments in ((path, self.exported), (path / "model.ts",)):
+            result = subprocess.run([sys.executable, COMPARE, *arguments], capture_output=True)
+            self.assertEqual((result.returncode, result.stderr), (0, b""))
+            self.assertIn(os.fsencode(path), result.stdout)
+        self.check_refused("no such file: ", path)
 
     def test_train_finds_out_before_it_trains_that_a_file_cannot_be_written(self):
         for path, message in ((self.folder, "is a folder, not a file"),

@@ -151,6 +151,18 @@ class Plot(app.AppTest):
         self.assertEqual((result.returncode, result.stdout), (0, "a/b.SVG\n"))
         self.assertIn("<svg", (folder / "b.SVG").read_text())
 
+    def test_a_folder_s_name_may_be_no_text(self):
+        names = [self.run_folder(name) for name in ("x", "y")]
+        paths = [path.rename(os.fsdecode(os.fsencode(path) + b"\xe4\n")) for path in names]
+        self.assertEqual(self.plot.run_names([path / "metrics.jsonl" for path in paths]), ["x\ufffd\n", "y\ufffd\n"])
+        result = subprocess.run([sys.executable, self.program, *paths], capture_output=True)
+        self.assertEqual((result.returncode, result.stdout, result.stderr),
+                         (0, os.fsencode(paths[0] / "metrics.png") + b"\n", b""))
+        self.check_png(paths[0] / "metrics.png")
+        (paths[0] / "metrics.jsonl").write_text("[1]\n")
+        result = subprocess.run([sys.executable, self.program, paths[0]], capture_output=True)
+        self.assertEqual((result.returncode, result.stderr.count(b"\n")), (1, 1), result.stderr)
+
     def test_a_torn_last_line_is_passed_over(self):
         whole = self.plot.read_metrics(self.run_folder("whole") / "metrics.jsonl")
         for number, torn in enumerate(('{"st', '{"step":5,"loss":1', '{"step"', "{", "\r\n")):
@@ -173,6 +185,10 @@ class Plot(app.AppTest):
         (good / "latin").write_bytes(b'{"step": 1, "a": "\xe4"}\n')
         self.check_error(1, "latin:1: not a line of metrics: ", good / "latin")
         self.assertEqual(self.run_process("nowhere").returncode, 1)
+        huge = self.run_folder("huge", [training(step, step, 0.5, 0.1, abs(step)) for step in (1e308, -1e308)])
+        result = self.run_process(huge)
+        self.assertEqual((result.returncode, result.stdout, len(result.stderr.splitlines())), (1, "", 1))
+        self.assertIn("plot: cannot write", result.stderr)
         for arguments in ((), (good, "--smooth", 0), (good, "--smooth", "many"), (good, "--unknown")):
             self.check_error(2, "plot: ", *arguments)
 

@@ -87,14 +87,46 @@ class Text(app.AppTest):
         self.assertGreater(len(set(expected)), 1)
         self.assertEqual(self.predict(self.run_folder, self.folder / "train.txt").stdout.splitlines(), expected)
 
+    def test_targets_are_compared_answer_by_answer(self):
+        """Of characters, of which small ones have a space for an answer."""
+        draw = random.Random(4)
+        words = ["".join(draw.choice("ABab") for _ in range(draw.randint(2, 6))) for _ in range(200)]
+        text = "".join(f"{word}\t{''.join('X' if letter.isupper() else ' ' for letter in word)}\n" for word in words)
+        self.train(text, text, "--chars", "--steps", 100)
+        exact = self.predict(self.run_folder, input="Aab\tX  \nabA\t  X\naaa\t   \n")
+        self.assertEqual((exact.stdout, exact.stderr),
+                         ("X  \n  X\n   \n", "100.00 % of 3 lines with a target exact\n"))
+        targets = ("X", "  X", " X ", "X   ", "X ", "X  ", "XX  ", "Y  ", "")
+        wrong = self.predict(self.run_folder, input="".join(f"Aab\t{target}\n" for target in targets))
+        self.assertEqual(wrong.stderr, "12.50 % of 8 lines with a target exact\n")
+
+    def test_a_header_is_suspected_and_skipped(self):
+        header, lines = "sentence\tlabel\n", "good film\tpos\nbad film\tneg\nfine\tpos\n"
+        train, valid = self.write("train.txt", header + lines), self.write("valid.txt", header + lines)
+        call = ("--train", train, "--valid", valid, *SMALL, "--steps", 2, "--out")
+        plain, skipped = self.run_apps(((*call, self.folder / "0"), (*call, self.folder / "1", "--skip-header")))
+        self.assertIn(f'note: {train}:1: no other line has the answer "label"; if line 1 is a header, --skip-header ',
+                      plain.stderr)
+        self.assertIn("3 answers", plain.stderr)
+        self.assertNotIn("note: ", skipped.stderr)
+        self.assertIn(": 3 examples of up to 2 tokens, 5 different ones, 2 answers", skipped.stderr)
+        self.assertTrue(json.loads((self.folder / "1" / "run.json").read_text())["skip-header"])
+        answers = self.predict(self.folder / "1", valid, "--skip-header")
+        self.assertEqual(len(answers.stdout.splitlines()), 3)
+        self.assertRegex(answers.stderr, r"^[\d.]+ % of 3 lines with a target exact\n$")
+        again = self.run_app("--resume", self.folder / "1")
+        self.assertEqual(again.stdout, skipped.stdout)
+        self.check_error(1, "--skip-header is true, the checkpoint has unset", "--resume", self.folder / "0",
+                         "--skip-header")
+
     def test_endings_blanks_and_unknown_words(self):
-        train = "\ufeffa b\tx y\r\n\r\n b  a \ty x\n   \nb\tx\r\na\ty"
+        train = "\ufeffa b\tx y\r\r\n\r\n b  a \ty x\n   \nb\tx\r\na\ty"
         result = self.train(train.encode(), "a c\tx z\nb b\tx x\n", "--steps", 5)
         self.assertIn(": 4 examples of up to 2 tokens, 3 different ones, 2 answers, one for each token", result.stderr)
         self.assertIn("valid.txt has 1 tokens that the training file never has", result.stderr)
         self.assertIn("valid.txt has 1 answers, which count as wrong, that the training file never has", result.stderr)
         self.assertIn("(not in the training file)", result.stdout)
-        answers = self.predict(self.run_folder, input="\ufeffa b\r\n\nnever seen\n  \na").stdout
+        answers = self.predict(self.run_folder, input="\ufeffa b\r\r\n\nnever seen\n  \na").stdout
         self.assertEqual([len(line.split()) for line in answers.split("\n")], [2, 0, 2, 0, 1, 0])
 
     def test_wrong_lines_are_named(self):
@@ -108,6 +140,9 @@ class Text(app.AppTest):
             ("a b\tx y\n", good, (), "valid.txt:1: the target has 1 token for 2 of the input"),
             ("a b\tx\na \xff\ty\n".encode("latin-1"), good, (), "train.txt:2: not UTF-8 at byte 3"),
             ("a b\tx\n", good, (), "train.txt"), ("", good, (), "train.txt"), (good, "\n\n", (), "valid.txt"),
+            (good, "a b\tz\n", (), "valid.txt: none of its answers is in "),
+            ("a\tx\rb\ty\n", good, (), "train.txt:1: a carriage return in the line"),
+            (good, good + "a " * 16385 + "\tx\n", (), "valid.txt:3: the input has 16385 tokens, more than 16384"),
             (good, good, ("--answers", "token"), "train.txt:1: the target has 1 token for 2 of the input"))
         calls = []
         for number, (train, valid, options, message) in enumerate(cases):
@@ -119,12 +154,14 @@ class Text(app.AppTest):
         self.assertEqual(list(self.folder.glob("*/run")), [])
         train = self.write("train.txt", good)
         cases = ((("--train", train), "--train goes with --valid"), (("--valid", train), "--valid goes with --train"),
-                 (("--chars",), "--chars goes with --train"),
+                 (("--chars",), "--chars goes with --train"), (("--skip-header",), "--skip-header goes with --train"),
                  (("--train", train, "--valid", train, "--task", "copy"), "--task does not go with --train"),
                  (("--train", train, "--valid", self.folder), "is a folder"),
                  (("--train", self.folder / "none", "--valid", train), "no such file"),
                  (("--train", train, "--valid", train, "--max-positions", 1),
-                  "--max-positions 1 is less than the longest sequence, 2"))
+                  f"--max-positions 1 is less than the longest sequence, 2 ({train}:1 with 2 tokens, "),
+                 (("--train", train, "--valid", train, "--d-model", 80000),
+                  f"; the longest lines are {train}:1 with 2 tokens, {train}:1 with 2 tokens"))
         self.check_errors(*((1, message, arguments) for arguments, message in cases))
 
     def test_predict_says_what_is_wrong(self):
@@ -136,7 +173,10 @@ class Text(app.AppTest):
         self.assertEqual(len(bad.stdout.splitlines()), 1)
         self.assertRegex(bad.stderr, r"bad.txt:2: not UTF-8 at byte 1")
         bad = self.predict(self.run_folder, self.write("bad.txt", b"a\tx\na\t\xff\n"), code=1)
-        self.assertRegex(bad.stderr, r"bad.txt:2: not UTF-8 at byte 1")
+        self.assertRegex(bad.stderr, r"bad.txt:2: not UTF-8 at byte 3 of the line")
+        for text, message in (("a\nb\tx\ty\n", "stdin:2: 2 TABs, one stands between input and target"),
+                              ("a\nb\ra\n", "stdin:2: a carriage return in the line")):
+            self.assertIn(message, self.predict(self.run_folder, input=text, code=1).stderr)
         with open("/dev/full", "w") as full:
             result = subprocess.run([PREDICT, self.run_folder], input="a b\n", stdout=full, stderr=subprocess.PIPE,
                                     text=True)
@@ -145,6 +185,7 @@ class Text(app.AppTest):
         for arguments, code, message in (((), 2, "model"), ((self.folder / "none",), 1, "no such folder"),
                                          ((self.folder,), 1, "holds no checkpoint"),
                                          ((self.run_folder, self.folder / "none"), 1, "no such file"),
+                                         ((self.run_folder, "--threads", "0x2"), 2, "0x2 is not a whole number"),
                                          ((self.run_folder, "--device", "cuda:7"), 1, "no CUDA device")):
             if "cuda:7" in arguments and torch.cuda.is_available():
                 continue
@@ -174,10 +215,12 @@ class Text(app.AppTest):
         self.train("a b\tx\nb a\ty\n", "a b\tx\n", "--steps", 4)
         with subprocess.Popen([PREDICT, self.run_folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               text=True) as process:
-            for _ in range(3):
-                process.stdin.write("a b\n")
+            # The beginning of the next line does not hold an answer back.
+            for text, lines in (("a b\n", 1), ("a b\nb", 1), (" a\n", 1), ("a\nb\na", 2), ("\n", 1)):
+                process.stdin.write(text)
                 process.stdin.flush()
-                self.assertIn(process.stdout.readline(), ("x\n", "y\n"))
+                for _ in range(lines):
+                    self.assertIn(process.stdout.readline(), ("x\n", "y\n"))
             process.stdin.close()
 
     def test_the_digits_of_scikit_learn(self):

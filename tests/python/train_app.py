@@ -1,13 +1,16 @@
 """The training app, run as its users run it: train_app.py TRAIN_PROGRAM"""
 
+import fcntl
 import json
 import os
 import pathlib
 import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 
 from safetensors.torch import load_file
 
@@ -19,7 +22,7 @@ QUICK = ("--steps", 40, "--threads", 1, "--d-model", 16, "--heads", 2, "--layers
 
 
 def without_rates(log):
-    return re.sub(r"\s+\d+ steps/s.*", "", log)
+    return re.sub(r"\s+[\d.]+ steps/s.*", "", log)
 
 
 class Train(app.AppTest):
@@ -29,7 +32,13 @@ class Train(app.AppTest):
                  (("--steps", 0), "0 is not a positive number"), (("--steps", "1e3"), "1e3 is not a whole number"),
                  (("--seed", 2**64), "18446744073709551616 is not a whole number from 0 of 64 bits"),
                  (("--lr", -1), "-1 is not a positive number"), (("--lr", "nan"), "nan is not a finite number"),
-                 (("--norm-eps", "1e400"), "1e400 is not a finite number"), (("--clip-norm", -1), "-1 is negative"),
+                 (("--norm-eps", "1e400"), "1e400 is not a finite number"),
+                 (("--lr", "1e-310"), "1e-310 is nearer to 0 than"), (("--lr", "1e-400"), "1e-400 is nearer to 0 than"),
+                 (("--weight-decay", "-1e-310"), "nearer to 0"), (("--clip-norm", "5e-324"), "5e-324 is nearer to 0"),
+                 (("--lr", "0x10"), "0x10 is not a finite number"), (("--steps", "0x10"), "0x10 is not a whole number"),
+                 (("--dropout", "inf"), "inf is not a finite number"), (("--lr", "+-1"), "+-1 is not a finite number"),
+                 (("--target", 0), "0 is not a positive number"), (("--target", "nan"), "nan is not a finite number"),
+                 (("--clip-norm", -1), "-1 is negative"),
                  (("--out", ""), "an empty path"), (("--resume", ""), "an empty path"),
                  (("--batch-size", 10**30), "is not a whole number of 64 bits"),
                  (("--device", "gpu"), "gpu is not auto, cpu, cuda or cuda:N"),
@@ -51,6 +60,8 @@ class Train(app.AppTest):
                 (("--symbols", 2, "--max-length", 8), "there are only 496 sequences"),
                 (("--task", "majority", "--min-length", 8, "--max-length", 8), "majority needs an odd length"),
                 (("--max-positions", 8), "--max-positions 8 is less than the longest sequence, 16"),
+                (("--max-positions", "010"), "--max-positions 10 is less than the longest sequence, 16"),
+                (("--max-positions", "+8"), "--max-positions 8 is less than the longest sequence, 16"),
                 (("--out", blocked), "cannot be made a folder: Not a directory"),
                 (("--stop-after", 5), "--stop-after goes with --out"),
                 (("--export", folder), "is a folder, not a file"),
@@ -61,6 +72,18 @@ class Train(app.AppTest):
             )
             self.check_errors(*((1, message, arguments) for arguments, message in cases))
             self.assertEqual(blocked.read_text(), "keep me")
+            files = []
+            for number, (text, message) in enumerate((
+                    ('{"lr": 1e-310}', "--lr: 1e-310 is nearer to 0 than"), ('{"lr": 1e400}', '"lr" is out of range'),
+                    ('{"clip-norm": "1e-310"}', "--clip-norm: 1e-310 is nearer to 0 than"),
+                    ('{"steps": "0x10"}', "--steps: 0x10 is not a whole number"),
+                    ('{"lr": 0.1, "steps": 3, "lr": 0.2}', '"lr" stands twice'),
+                    ('{"lr": [', "not valid JSON at byte 9"),
+                    ("[" * 200, "JSON nested more than 100 deep"), ("[1]", "is not a JSON object of options"))):
+                files.append((pathlib.Path(folder) / f"{number}.json", message))
+                files[-1][0].write_text(text)
+            self.check_errors(*((1, message, ("--config", path)) for path, message in files),
+                              *((1, f"train: {path}", ("--config", path)) for path, _ in files))
 
     def test_cuda_where_there_is_none_is_one_clear_error(self):
         if os.path.exists("/dev/nvidia0"):
@@ -96,9 +119,12 @@ class Train(app.AppTest):
         self.assertEqual(len(re.findall(r"^step \d+/40  loss ", result.stderr, re.M)), 20)
         self.assertEqual(len(re.findall("^step ", longer.stderr, re.M)), 20)
 
-    def test_a_terminal_gets_a_bar(self):
+    def on_terminal(self, columns, name):
+        """What a terminal of that width and kind is sent."""
         ours, theirs = pty.openpty()
-        with subprocess.Popen([self.program, *map(str, QUICK)], stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+        with subprocess.Popen([self.program, *map(str, QUICK)], stdout=subprocess.DEVNULL, stderr=theirs,
+                              env=os.environ | {"TERM": name}) as process:
             os.close(theirs)
             shown = b""
             while True:
@@ -111,7 +137,22 @@ class Train(app.AppTest):
                 shown += chunk
         os.close(ours)
         self.assertEqual(process.returncode, 0)
-        self.assertIn(b"\r\x1b[K40/40 [====================] loss", shown)
+        return shown.decode()
+
+    def test_a_terminal_gets_a_bar_that_fits(self):
+        rates = r"[\d.]+ steps/s(  \d+ tokens/s)?  0 s left\r\n"
+        self.assertRegex(self.on_terminal(200, "xterm"),
+                         r"\r\x1b\[K40/40  \[={20}\]  loss \d.*  accuracy .* %  lr .*  " + rates)
+        for columns in (80, 60, 40, 20, 10):
+            shown = self.on_terminal(columns, "xterm")
+            last = re.findall(r"\r\x1b\[K(40/40.*)\r\n", shown)[-1]
+            self.assertLess(len(last), columns)
+            self.assertEqual(last.endswith("0 s left"), columns > 15, last)
+            self.assertEqual("steps/s" in last, columns >= 40, last)
+            self.assertEqual("[==========]" in last, columns == 80, last)
+        plain = self.on_terminal(80, "dumb")
+        self.assertNotIn("\x1b", plain)
+        self.assertRegex(plain, r"\nstep 40/40  loss .*  lr .*" + rates)
 
     def test_every_task_runs_and_keeps_its_model(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -135,6 +176,15 @@ class Train(app.AppTest):
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr.splitlines()[-1],
                          r"^train: the (loss|norm of the gradient) is (nan|inf) at step \d+: lower --lr")
+        decayed = self.run_app(*QUICK, "--weight-decay", 1e300).stderr.splitlines()[-1]
+        self.assertIn("lower --lr (0.002), --weight-decay (1e+300) or --clip-norm (1)", decayed)
+
+    def test_the_warm_up_fits_the_steps(self):
+        short, long = self.run_apps(((*QUICK, "--warmup-steps", 4000), QUICK))
+        self.assertIn("note: with --steps 40 and --warmup-steps 4000 the learning rate ends at 1.95e-05 and never comes "
+                      "to --lr 0.002\n", short.stderr)
+        self.assertNotIn("note: ", long.stderr)
+        self.assertIn("0.002 (cosine, 4 warm-up steps)", long.stderr)
 
     def test_quiet_and_verbose(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -161,7 +211,8 @@ class Train(app.AppTest):
             self.assertEqual([line["step"] for line in steps], [16, 32, 40])
             self.assertEqual(set(steps[0]), {"step", "epoch", "loss", "accuracy", "learning_rate", "gradient_norm",
                                              "tokens_per_second"})
-            self.assertAlmostEqual(steps[0]["learning_rate"], 0.001)
+            self.assertAlmostEqual(steps[0]["learning_rate"], 0.002 * 15 / 32)
+            self.assertGreater(steps[-1]["learning_rate"], 0)
             self.assertTrue(2 < steps[0]["loss"] < 3 and steps[0]["gradient_norm"] > 0 and steps[0]["tokens_per_second"] > 0)
             self.assertEqual([line["step"] for line in lines if "evaluation_loss" in line], list(range(4, 41, 4)))
 
@@ -170,6 +221,7 @@ class Train(app.AppTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertGreaterEqual(float(re.match(r"majority: ([\d.]+) %", result.stdout).group(1)), 90)
         self.assertNotIn("step 1000/1000", result.stderr)
+        self.assertRegex(result.stderr, r"(?m)^--target 90 % reached after step \d+$")
 
     def test_deterministic_runs_are_equal_with_many_threads(self):
         runs = [self.run_app("--steps", 30, "--threads", 2, "--dropout", 0.1, "--deterministic") for _ in range(2)]

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "prenorm/training/vocabulary.h"
@@ -26,6 +27,12 @@ class Dataset {
 
   /// The length of the longest sequence there is or can be, in tokens.
   virtual std::int64_t max_length() const = 0;
+
+  /// The same of those to train on alone.
+  virtual std::int64_t max_training_length() const { return max_length(); }
+
+  /// Where the longest ones stand, for messages; empty where they stand nowhere.
+  virtual std::string longest_examples() const { return {}; }
 
   /// After how many examples the stream begins anew, in another order; 0: it never does.
   virtual std::int64_t epoch_size() const = 0;

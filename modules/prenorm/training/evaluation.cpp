@@ -83,9 +83,9 @@ std::optional<Score> evaluate(EncoderModel model, const Dataset& dataset, const 
     });
     if (stopped) return std::nullopt;
   }
+  TORCH_CHECK(sums[3].item<double>() > 0, "training has none of the answers of the evaluation examples");
   const auto sum = [&](int i) { return sums[i].item<double>(); };
-  return Score{sum(0) / std::max(1.0, sum(3)), sum(1) / static_cast<double>(size),
-               sum(2) / static_cast<double>(answers)};
+  return Score{sum(0) / sum(3), sum(1) / static_cast<double>(size), sum(2) / static_cast<double>(answers)};
 }
 
 std::vector<std::vector<std::int64_t>> predict(EncoderModel model, const std::vector<Example>& examples) {
@@ -110,6 +110,7 @@ double chance(const Dataset& dataset) {
   const auto size = dataset.evaluation_size();
   for (std::int64_t first = 0; first < size; first += kSortedTogether) {
     for (auto& example : dataset.evaluation_examples(first, std::min(kSortedTogether, size - first))) {
+      if (std::ranges::find(example.target, kUnknownAnswer) != example.target.end()) continue;
       most = std::max(most, ++frequency[std::move(example.target)]);
     }
   }

@@ -21,7 +21,8 @@ struct Score {
 constexpr std::int64_t kEvaluationSequences = 256, kEvaluationTokens = 16384;
 
 /// Judges the model in evaluation mode, on its device, by every evaluation example; draws no random number, and the
-/// mode is put back. `interrupted` is asked now and then; where it says yes there is no score.
+/// mode is put back. `interrupted` is asked now and then; where it says yes there is no score. Throws c10::Error when
+/// training has none of the answers.
 std::optional<Score> evaluate(EncoderModel model, const Dataset& dataset,
                               const std::function<bool()>& interrupted = {});
 
@@ -29,7 +30,7 @@ std::optional<Score> evaluate(EncoderModel model, const Dataset& dataset,
 /// back.
 std::vector<std::vector<std::int64_t>> predict(EncoderModel model, const std::vector<Example>& examples);
 
-/// The share of evaluation examples that the best constant answer gets right.
+/// The share of evaluation examples that the best constant answer gets right; an answer that training never has is none.
 double chance(const Dataset& dataset);
 
 /// How many sequences have every answer right, a scalar: logits [B,T,C] and targets [B,T], or [B,C] and [B].

@@ -29,7 +29,8 @@ Outcome run_training(Trainer& trainer, const Dataset& dataset, const LoopOptions
   const auto interrupted = [&] { return events.interrupted && events.interrupted(); };
   const auto has_score = [&] { return state.last && state.last->step == state.step; };
   const auto on_target = [&] {
-    return options.target > 0.0 && has_score() && state.last->score.accuracy >= options.target;
+    constexpr double kRounding = 1e-12;  // 99.9 / 100 is more than 999 / 1000
+    return options.target > 0.0 && has_score() && state.last->score.accuracy >= options.target - kRounding;
   };
   const auto due = [&] {
     return state.step == options.steps || (options.evaluate_every > 0 && state.step % options.evaluate_every == 0);

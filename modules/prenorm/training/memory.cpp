@@ -158,7 +158,8 @@ double evaluation_bytes(const ModelConfig& config, double sequences, double t) {
 }  // namespace
 
 MemoryEstimate training_memory(const ModelConfig& config, const TrainingOptions& options, std::int64_t batch_size,
-                               std::int64_t length, std::int64_t evaluation_size) {
+                               std::int64_t length, std::int64_t evaluation_size,
+                               std::optional<std::int64_t> evaluation_length) {
   const Sizes of(config);
   const bool half = options.precision == Precision::bfloat16;
   const double t = Sizes::number(length), whole = Sizes::number(batch_size);
@@ -174,9 +175,10 @@ MemoryEstimate training_memory(const ModelConfig& config, const TrainingOptions&
   // After the step all gradients are there. The embeddings' come last, with the gradient of what they gave; later each
   // parameter is asked whether it is finite, by way of its absolute value and three masks.
   const double after = 16 * of.all + 7 * of.largest + batch + 8 * sequences * t * of.d;
+  const double judged = Sizes::number(evaluation_length.value_or(length));
   const double evaluated = std::min({Sizes::number(evaluation_size), Sizes::number(kEvaluationSequences),
-                                     std::max(1.0, std::floor(Sizes::number(kEvaluationTokens) / t))});
-  const double evaluation = 16 * of.all + evaluation_bytes(config, evaluated, t);
+                                     std::max(1.0, std::floor(Sizes::number(kEvaluationTokens) / judged))});
+  const double evaluation = 16 * of.all + evaluation_bytes(config, evaluated, judged);
   const double rest = 1.1;  // of tensors too small or too short-lived to be counted here
   return {.parameters = 16 * of.all, .activations = rest * std::max({step, after, evaluation}) - 16 * of.all};
 }

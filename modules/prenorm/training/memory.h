@@ -17,11 +17,12 @@ struct MemoryEstimate {
 };
 
 /// Estimates, without building anything, training steps of `batch_size` sequences of at most `length` tokens and the
-/// evaluation of `evaluation_size` such sequences. On the CPU never less than LibTorch's allocator hands out for them
+/// evaluation of `evaluation_size` sequences of at most `evaluation_length`, by default `length`. On the CPU never less than LibTorch's allocator hands out for them
 /// at once, and at most 1.5 times that (with many threads, oneDNN's scratch for bfloat16 is some kilobytes a thread
 /// more). What the process holds is more, as malloc keeps some of what is freed.
 MemoryEstimate training_memory(const ModelConfig& config, const TrainingOptions& options, std::int64_t batch_size,
-                               std::int64_t length, std::int64_t evaluation_size = 0);
+                               std::int64_t length, std::int64_t evaluation_size = 0,
+                               std::optional<std::int64_t> evaluation_length = {});
 
 /// The bytes that this process can still take: of the machine's memory, the limits of its control groups and of
 /// `ulimit -v`, the least; of a GPU what is free. Unset where that cannot be found out.

@@ -25,6 +25,9 @@ class Numbering {
   /// The number of a text that has none yet. Throws Error when there are more than 32 bits can number.
   std::int32_t add(std::string_view text);
 
+  /// How often that string appeared.
+  std::int64_t count(std::int32_t number) const { return by_number_[static_cast<std::size_t>(number)]->second.count; }
+
   std::int64_t missed() const { return missed_; }
   std::vector<std::string> strings() const;
 

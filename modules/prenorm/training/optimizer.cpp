@@ -24,9 +24,9 @@ const std::vector<std::pair<std::string, Schedule>>& enum_names() {
 }
 
 double learning_rate(const ScheduleOptions& options, std::int64_t step) {
-  const auto done = static_cast<double>(step + 1);
+  const auto done = static_cast<double>(step);
   const auto warmup = static_cast<double>(options.warmup_steps);
-  if (done < warmup) return options.peak * done / warmup;
+  if (done < warmup) return options.peak * std::max(0.5, done) / warmup;
   const double left = std::max(1.0, static_cast<double>(options.steps) - warmup);
   const double progress = std::clamp((done - warmup) / left, 0.0, 1.0);
   switch (options.kind) {
@@ -37,7 +37,7 @@ double learning_rate(const ScheduleOptions& options, std::int64_t step) {
     case Schedule::linear:
       return options.peak * (1.0 - progress);
     case Schedule::inverse_sqrt:
-      return options.peak * std::sqrt(std::max(1.0, warmup) / done);
+      return options.peak * (warmup > 0 ? std::sqrt(warmup / done) : std::sqrt(1.0 / (done + 1)));
   }
   TORCH_CHECK(false, "the schedule has the unknown value ", static_cast<int>(options.kind));
 }

@@ -10,7 +10,7 @@
 
 namespace prenorm {
 
-/// How the learning rate goes on once the warm-up is over: as it is; to 0 at the last step, along half a cosine or a
+/// How the learning rate goes on once the warm-up is over: as it is; to 0 after the last step, along half a cosine or a
 /// line; or as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3).
 enum class Schedule { constant, cosine, linear, inverse_sqrt };
 
@@ -18,13 +18,23 @@ template <>
 const std::vector<std::pair<std::string, Schedule>>& enum_names();
 
 struct ScheduleOptions {
-  double peak = 1e-3;  ///< the highest learning rate, reached when the warm-up ends
+  double peak = 1e-3;  ///< the highest learning rate, that of the first step after the warm-up
   Schedule kind = Schedule::constant;
   std::int64_t warmup_steps = 0;  ///< steps over which the rate rises in a line from 0
   std::int64_t steps = 1000;      ///< steps in all
 };
 
-/// The learning rate of step `step` (the first is 0).
+/// The learning rate of step s = `step` (the first is 0), above 0 for each of the n = `steps` steps. With w =
+/// `warmup_steps` and p = (s - w) / max(1, n - w) it is `peak` times
+///
+///   warm-up        s / w where s < w; 1 / (2 w), half of the next one, where that is 0
+///   constant       1
+///   cosine         (1 + cos(pi p)) / 2, and 0 from step n on
+///   linear         1 - p, and 0 from step n on
+///   inverse_sqrt   sqrt(w / s); without a warm-up sqrt(1 / (s + 1))
+///
+/// as the schedules of `transformers` (optimization.py) have it, but for the first step of a warm-up, where theirs is 0,
+/// and for inverse_sqrt without one.
 double learning_rate(const ScheduleOptions& options, std::int64_t step);
 
 struct AdamWOptions {

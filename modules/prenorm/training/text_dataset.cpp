@@ -1,10 +1,11 @@
 #include "prenorm/training/text_dataset.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <span>
+#include <utility>
 
 #include "prenorm/error.h"
 #include "prenorm/file.h"
@@ -32,11 +33,6 @@ std::string count_of(std::size_t tokens) {
   return std::to_string(tokens) + (tokens == 1 ? " token" : " tokens");
 }
 
-std::string_view trimmed(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-  return text.substr(0, text.find_last_not_of(' ') + 1);
-}
-
 void require_range(std::int64_t first, std::int64_t size, std::int64_t all) {
   require(first >= 0 && size >= 0 && first <= all - size, "there are no ", size, " examples from number ", first,
           " on; there are ", all);
@@ -44,36 +40,70 @@ void require_range(std::int64_t first, std::int64_t size, std::int64_t all) {
 
 }  // namespace
 
-bool LineReader::read_to_end() {
-  std::array<char, 4096> piece;
-  for (bool goes_on = true; goes_on;) {
-    goes_on = stream_.getline(piece.data(), piece.size()).fail();
-    if (stream_.bad()) fail("reading failed: ", std::strerror(errno));
-    if (goes_on) {
-      if (stream_.eof() || stream_.gcount() + 1 < std::ssize(piece)) return !line_.empty();
-      stream_.clear();
-    }
-    const bool line_end = !goes_on && !stream_.eof();  // counted, but not stored
-    line_.append(piece.data(), static_cast<std::size_t>(stream_.gcount()) - line_end);
-    require(line_.size() <= kLongestLine, "the line is longer than ", kLongestLine, " bytes");
+/// Whether the line's end, or more than a line may have, is in the buffer.
+bool LineReader::find_end() {
+  searched_ = std::min(buffer_.find('\n', searched_), buffer_.size());
+  return searched_ < buffer_.size() || searched_ - begin_ > kLongestLine;
+}
+
+/// Reads what is there, and waits for a first byte; false at the end.
+bool LineReader::read() {
+  constexpr std::size_t kPiece = 1 << 13;
+  const int first = stream_.get();
+  if (first == std::istream::traits_type::eof()) return false;
+  buffer_.erase(0, begin_);
+  searched_ -= std::exchange(begin_, 0);
+  buffer_ += static_cast<char>(first);
+  const std::size_t size = buffer_.size();
+  buffer_.resize(size + kPiece);
+  buffer_.resize(size + static_cast<std::size_t>(stream_.readsome(buffer_.data() + size, kPiece)));
+  return true;
+}
+
+bool LineReader::ready() {
+  while (!find_end()) {
+    if (stream_.rdbuf()->in_avail() <= 0) return false;
+    if (!read()) return true;
   }
   return true;
 }
 
 bool LineReader::next() {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  line_.clear();
   ++number_;
-  if (!read_to_end()) return false;
+  while (!find_end() && read()) {
+  }
+  if (stream_.bad()) fail("reading failed: ", std::strerror(errno));
+  require(searched_ - begin_ <= kLongestLine, "the line is longer than ", kLongestLine, " bytes");
+  const bool ended = searched_ < buffer_.size();  // the last line may lack its end
+  line_.assign(buffer_, begin_, searched_ - begin_);
+  if (ended) ++searched_;
+  begin_ = searched_;
+  if (!ended && line_.empty()) return false;
   if (number_ == 1 && line_.starts_with(kByteOrderMark)) line_.erase(0, kByteOrderMark.size());
-  if (line_.ends_with('\r')) line_.pop_back();
+  line_.resize(line_.find_last_not_of('\r') + 1);
+  require(line_.find('\r') == std::string::npos, "a carriage return in the line; lines end in LF or CRLF");
   return true;
+}
+
+TextLine cut_line(std::string_view line) {
+  const std::size_t wrong = first_not_utf8(line);
+  require(wrong == 0, "not UTF-8 at byte ", wrong, " of the line");
+  const auto tabs = std::ranges::count(line, '\t');
+  require(tabs <= 1, tabs, " TABs, one stands between input and target");
+  if (tabs == 0) return {line, std::nullopt};
+  const std::size_t tab = line.find('\t');
+  return {line.substr(0, tab), line.substr(tab + 1)};
 }
 
 /// Reads the training file, then the validation file; what it learns of the first holds for the second.
 class TextDataset::Reader {
  public:
-  Reader(Split split, Answers answers) : split_(split), kind_(answers), decider_("the options ask for") {
+  explicit Reader(const TextDatasetOptions& options)
+      : split_(options.split),
+        skip_header_(options.skip_header),
+        kind_(options.answers),
+        decider_("the options ask for") {
     tokens_.add(kUnknown);
   }
 
@@ -81,6 +111,9 @@ class TextDataset::Reader {
     Examples examples = read(path);
     // The validation file's errors name the training file.
     if (decided_at_ > 0) decider_ = "line " + std::to_string(decided_at_) + " of " + path.string() + " has";
+    for (const auto answer : std::span(examples.targets).first(answers_of_line_1_)) {
+      if (answers_.count(answer) == 1) lone_answer_ = answers_.strings()[static_cast<std::size_t>(answer)];
+    }
     tokens_.sort_by_frequency(1, examples.inputs);
     answers_.sort_by_value(examples.targets);
     const auto answers = answers_.strings();
@@ -98,6 +131,7 @@ class TextDataset::Reader {
     std::ifstream stream = open_file(path);
     LineReader lines(stream);
     try {
+      if (skip_header_) lines.next();
       while (lines.next()) add(lines.line(), lines.number(), examples);
       if (kind_ == Answers::automatic && examples.size() > 0) settle(Answers::sequence, path.string() + " has");
     } catch (const Error& error) {
@@ -109,6 +143,7 @@ class TextDataset::Reader {
 
   std::int64_t unknown_tokens() const { return tokens_.missed(); }
   std::int64_t unknown_answers() const { return answers_.missed(); }
+  const std::optional<std::string>& lone_answer() const { return lone_answer_; }
 
  private:
   /// How many tokens a line has on both sides, and whether its target has only spaces.
@@ -123,17 +158,14 @@ class TextDataset::Reader {
 
   void add(std::string_view line, std::int64_t number, Examples& examples) {
     if (trimmed(line).empty()) return;
-    const std::size_t wrong = first_not_utf8(line);
-    require(wrong == 0, "not UTF-8 at byte ", wrong, " of the line");
-    const auto tabs = std::ranges::count(line, '\t');
-    require(tabs > 0, "no TAB between input and target");
-    require(tabs == 1, tabs, " TABs, one stands between input and target");
-
-    const std::size_t tab = line.find('\t');
-    const auto inputs = split_text(line.substr(0, tab), split_);
-    const auto targets = split_text(line.substr(tab + 1), split_);
-    const auto label = trimmed(line.substr(tab + 1));
+    const auto [input, target] = cut_line(line);
+    require(target.has_value(), "no TAB between input and target");
+    const auto inputs = split_text(input, split_);
+    const auto targets = split_text(*target, split_);
+    const auto label = trimmed(*target);
     require(!inputs.empty(), "the input has no tokens");
+    require(std::ssize(inputs) <= kLongestInput, "the input has ", count_of(inputs.size()), ", more than ",
+            kLongestInput);
     require(!targets.empty(), "the target has no tokens");
     follow_kind({inputs.size(), targets.size(), label.empty()}, number);
 
@@ -145,6 +177,11 @@ class TextDataset::Reader {
     } else {
       add_answer(label, examples);
     }
+    if (std::ssize(inputs) > examples.longest) {
+      examples.longest = std::ssize(inputs);
+      examples.line_of_longest = number;
+    }
+    if (number == 1) answers_of_line_1_ = examples.targets.size();
   }
 
   void add_answer(std::string_view answer, Examples& examples) {
@@ -192,26 +229,32 @@ class TextDataset::Reader {
   }
 
   Split split_;
+  bool skip_header_;
   Answers kind_;  // automatic: still open
   Numbering tokens_{"tokens"}, answers_{"answers"};
   std::string decider_;  // who decided on the kind, as the beginning of a sentence
   std::int64_t decided_at_ = 0;
+  std::size_t answers_of_line_1_ = 0;
+  std::optional<std::string> lone_answer_;
   std::optional<std::int64_t> blamed_;  // the line an error is about, unless the one being read
   std::optional<Misfit> misfit_for_token_, misfit_for_sequence_;  // the first lines that do not fit a kind still open
 };
 
 TextDataset::TextDataset(const TextDatasetOptions& options) {
-  Reader reader(options.split, options.answers);
+  Reader reader(options);
   train_ = reader.read_training(options.train);
   vocabulary_ = reader.vocabulary();
   valid_ = reader.read(options.valid);
   unknown_tokens_ = reader.unknown_tokens();
   unknown_answers_ = reader.unknown_answers();
-  for (const auto* examples : {&train_, &valid_}) {
-    for (std::size_t i = 1; i < examples->begins.size(); ++i) {
-      max_length_ = std::max(max_length_, static_cast<std::int64_t>(examples->begins[i] - examples->begins[i - 1]));
-    }
-  }
+  require(unknown_answers_ < std::ssize(valid_.targets), options.valid.string(), ": none of its answers is in ",
+          options.train.string(), "; there is nothing to judge by");
+  lone_answer_ = reader.lone_answer();
+  const auto longest = [](const std::filesystem::path& path, const Examples& examples) {
+    return path.string() + ":" + std::to_string(examples.line_of_longest) + " with " +
+           count_of(static_cast<std::size_t>(examples.longest));
+  };
+  longest_examples_ = longest(options.train, train_) + ", " + longest(options.valid, valid_);
   fingerprint_ = hash();
 }
 

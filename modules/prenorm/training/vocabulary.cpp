@@ -46,13 +46,17 @@ void require_strings(const char* what, const std::vector<std::string>& strings) 
   }
 }
 
+const std::string& named(const char* what, const std::vector<std::string>& strings, std::int64_t number) {
+  require(number >= 0 && number < std::ssize(strings), what, " ", number, " is not in [0, ", strings.size(), ")");
+  return strings[static_cast<std::size_t>(number)];
+}
+
 std::string joined(const char* what, const std::vector<std::string>& strings, const std::vector<std::int64_t>& numbers,
                    Split split) {
   std::string text;
   for (const auto number : numbers) {
-    require(number >= 0 && number < std::ssize(strings), what, " ", number, " is not in [0, ", strings.size(), ")");
     if (split == Split::spaces && !text.empty()) text += ' ';
-    text += strings[static_cast<std::size_t>(number)];
+    text += named(what, strings, number);
   }
   return text;
 }
@@ -119,6 +123,11 @@ std::size_t first_not_utf8(std::string_view text) {
   return 0;
 }
 
+std::string_view trimmed(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  return text.substr(0, text.find_last_not_of(' ') + 1);
+}
+
 std::vector<std::string_view> split_text(std::string_view text, Split split) {
   const std::size_t wrong = first_not_utf8(text);
   require(wrong == 0, "not UTF-8 at byte ", wrong);
@@ -165,6 +174,14 @@ std::string Vocabulary::input_text(const std::vector<std::int64_t>& ids) const {
 
 std::string Vocabulary::answer_text(const std::vector<std::int64_t>& classes) const {
   return joined("the class", answers_, classes, split_);
+}
+
+bool Vocabulary::is_target(std::string_view target, const std::vector<std::int64_t>& classes) const {
+  auto answers = split_text(target, split_);
+  if (per_sequence_) answers = {trimmed(target)};
+  return std::ranges::equal(answers, classes, {}, {}, [this](std::int64_t number) -> std::string_view {
+    return named("the class", answers_, number);
+  });
 }
 
 void Vocabulary::save(const std::filesystem::path& path) const {

@@ -51,6 +51,10 @@ class Vocabulary {
   std::string input_text(const std::vector<std::int64_t>& ids) const;
   std::string answer_text(const std::vector<std::int64_t>& classes) const;
 
+  /// Whether a target, as it stands in a line, is these classes: as many answers, each the same. A target that is one
+  /// label may have spaces at its ends. Throws Error as `answer_text` does, and when the target is not UTF-8.
+  bool is_target(std::string_view target, const std::vector<std::int64_t>& classes) const;
+
   /// `{"version": 1, "split": "spaces"|"chars", "per": "token"|"sequence", "unknown": 0|null, "tokens": [...],
   /// "answers": [...]}`, one string a line, written atomically.
   void save(const std::filesystem::path& path) const;
@@ -65,6 +69,9 @@ class Vocabulary {
   std::optional<std::int64_t> unknown_;
   std::unordered_map<std::string, std::int64_t, StringHash, std::equal_to<>> id_of_;
 };
+
+/// The text without the spaces at its ends.
+std::string_view trimmed(std::string_view text);
 
 /// Cuts a text into tokens. Throws Error naming the byte when it is not UTF-8.
 std::vector<std::string_view> split_text(std::string_view text, Vocabulary::Split split);
