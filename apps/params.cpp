@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "app.h"
-#include "numbers.h"
 #include "prenorm/error.h"
 #include "prenorm/params/count_path.h"
 #include "prenorm/params/dimensions.h"
@@ -116,7 +115,6 @@ int main(int argc, char** argv) {
   app.add_option("--depth", options.depth, "levels of parts to show")->capture_default_str()->check(CLI::Range(0, 100));
   app.add_flag("--json", options.json, "one JSON object, or an array for several inputs (schema: params/report.h)");
   const std::vector<CLI::Option*> dimensions = add_dimensions(app, options);
-  check_numbers(app);
   const auto given = [&](const char* option) { return app.count(option) > 0; };
   app.callback([&] {
     const auto is_given = [](const CLI::Option* option) { return option->count() > 0; };
