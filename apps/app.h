@@ -1,5 +1,8 @@
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +20,14 @@
 #include "numbers.h"
 #include "prenorm/config.h"
 
+/// Makes stdin, stdout and stderr lead nowhere where the caller closed them: the next files that are opened would take
+/// their places.
+inline void open_standard_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) < 0) ::open("/dev/null", O_RDWR);  // as the lowest that is free
+  }
+}
+
 /// Runs an app: parses the command line, then calls `work`. Returns the exit code: what `work` returns, if anything, or
 /// 0; 2 when the command line cannot be parsed, 1 for every other error, which becomes one line on stderr (LibTorch's
 /// messages end in a backtrace).
@@ -29,6 +40,7 @@ int run_app(CLI::App& app, int argc, char** argv, Work&& work) {
     std::cerr << app.get_name() << ": " << message << "\n";
     return code;
   };
+  open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is an error of the write, not the end of the program
   check_numbers(app);
   try {

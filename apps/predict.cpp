@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 
 #include "device.h"
 #include "prenorm/error.h"
@@ -18,14 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace prenorm;
-
-/// The folder of the model: of a run that is not over its newest checkpoint.
-fs::path model_folder(const fs::path& folder) {
-  if (fs::exists(folder / "config.json")) return folder;
-  const fs::path checkpoint = find_checkpoint(folder);
-  std::cerr << "note: the run in " << folder.string() << " is not over; this is " << checkpoint.string() << "\n";
-  return checkpoint;
-}
 
 /// Answers lines of text, some at a time.
 class Predictor {
@@ -90,6 +83,17 @@ class Predictor {
   std::int64_t judged_ = 0, right_ = 0;
 };
 
+/// Loads the model of a folder, of a run that is not over its newest checkpoint.
+Predictor open_model(const fs::path& folder, torch::Device device) {
+  std::error_code error;
+  if (fs::exists(folder / "config.json", error)) return {folder, device};
+  std::optional<Predictor> predictor;
+  const auto read = [&](const fs::path& checkpoint) { predictor.emplace(checkpoint, device); };
+  const fs::path checkpoint = read_checkpoint(folder, read);
+  std::cerr << "note: the run in " << folder.string() << " is not over; this is " << checkpoint.string() << "\n";
+  return *std::move(predictor);
+}
+
 void predict_lines(Predictor& predictor, std::istream& stream, const std::string& name, bool skip_header) {
   LineReader reader(stream);
   while (true) {
@@ -129,7 +133,7 @@ int main(int argc, char** argv) {
     require(fs::is_directory(folder), "no such folder: ", folder.string());
     std::ifstream lines;
     if (!file.empty()) lines = open_file(file);
-    Predictor predictor(model_folder(folder), device);
+    Predictor predictor = open_model(folder, device);
     predict_lines(predictor, file.empty() ? std::cin : lines, file.empty() ? "stdin" : file.string(), skip_header);
   });
 }

@@ -10,6 +10,7 @@
 #include "option_file.h"
 #include "prenorm/error.h"
 #include "prenorm/tensor_file/text.h"
+#include "train_paths.h"
 
 namespace {
 
@@ -39,12 +40,18 @@ CLI::Validator validator(std::function<std::string(std::string&)> check) {
 
 const CLI::Validator kPath = validator([](std::string& path) { return path.empty() ? "an empty path" : ""; });
 
-/// A run that is resumed elsewhere finds its files.
-const CLI::Validator kAbsolute = validator([](std::string& path) {
+/// A run that is resumed elsewhere finds its files. What ".." means is left to the system.
+std::string make_absolute(std::string& path) {
   if (path.empty()) return "an empty path";
-  path = std::filesystem::absolute(path).lexically_normal().string();
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(path, error);
+  if (error) return path + " is in no folder: " + error.message();
+  path = absolute.string();
   return is_utf8(path) ? "" : "the path is not UTF-8";
-});
+}
+const CLI::Validator kAbsolute = validator(make_absolute);
+const CLI::Validator kScript = validator(
+    [](std::string& path) { return path.starts_with(kRunFolder + std::string("/")) ? "" : make_absolute(path); });
 
 /// Of what is a number; `std::stod` would throw where it is one of the least.
 double number(const std::string& text) {
@@ -169,7 +176,7 @@ void add_training_options(CLI::App& app, TrainOptions& options) {
 void add_output_options(CLI::App& app, TrainOptions& options) {
   const auto grouped = [](CLI::Option* option) { return option->group("Output"); };
   grouped(app.add_option("--export", options.script, "File for the trained model as TorchScript, which Python loads"))
-      ->transform(kAbsolute);
+      ->transform(kScript);
   grouped(app.add_option("--keep", options.keep, "Newest checkpoints to keep, beside the best"))->check(kPositive);
   grouped(app.add_option("--log-every", options.log_every, "Steps between lines of metrics.jsonl"))->check(kPositive);
 }

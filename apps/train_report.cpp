@@ -68,8 +68,9 @@ void print_evaluation(const TrainOptions& options, const Dataset& dataset, const
   constexpr std::int64_t kSamples = 5;
   const Vocabulary& vocabulary = dataset.vocabulary();
   const auto size = dataset.evaluation_size();
-  std::printf("%s: %.2f %% of %s unseen sequences exact (chance: %.2f %%)\n", data_name(options).c_str(),
-              100 * score.accuracy, params::grouped(size).c_str(), 100 * chance(dataset));
+  std::printf("%s: %.2f %% of %s %s sequences exact (chance: %.2f %%)\n", data_name(options).c_str(),
+              100 * score.accuracy, params::grouped(size).c_str(), dataset.evaluates_unseen() ? "unseen" : "training",
+              100 * chance(dataset));
   if (!vocabulary.per_sequence()) std::printf("%.2f %% of their answers right\n", 100 * score.answers);
   const auto examples = dataset.evaluation_examples(0, std::min(kSamples, size));
   const auto predictions = predict(model, examples);

@@ -1,7 +1,5 @@
 #include "training_run.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "example.h"
 #include "interruption.h"
@@ -25,6 +24,7 @@
 #include "prenorm/weights/pretrained.h"
 #include "progress.h"
 #include "train_options.h"
+#include "train_paths.h"
 #include "train_report.h"
 
 namespace {
@@ -82,20 +82,6 @@ std::string flags_to_lower(const TrainOptions& options, const MemoryEstimate& me
   return memory.parameters > memory.activations ? of_model : of_batch + ", " + of_model + parts;
 }
 
-/// Finds out, before the work, whether the script can be written.
-void check_script_path(const fs::path& path, const fs::path& run) {
-  const fs::path folder = path.parent_path();
-  require(fs::is_directory(folder), "--export ", path.string(), ": there is no folder ", folder.string());
-  require(!fs::is_directory(path), "--export ", path.string(), " is a folder, not a file");
-  require(!fs::exists(fs::symlink_status(path)) || fs::is_regular_file(fs::symlink_status(path)), "--export ",
-          path.string(), " is not a regular file");
-  require(::access(folder.c_str(), W_OK | X_OK) == 0, "--export ", path.string(), ": no permission to write there");
-  if (run.empty()) return;
-  const fs::path inside = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(fs::absolute(run)));
-  require(inside.empty() || *inside.begin() == ".." || path.extension() == ".ts" || path.extension() == ".pt",
-          "--export ", path.string(), " is in the folder of the run: call it .ts or .pt");
-}
-
 /// One run of the program: new, or a later part of one that was saved.
 class Run {
  public:
@@ -120,7 +106,6 @@ class Run {
   int prepare_and_train() {
     read_options();
     const torch::Device device = options_.machine.pick();
-    if (!options_.script.empty()) check_script_path(options_.script, options_.out);
     dataset_ = make_dataset(options_, notes_);
     settle_positions(app_, options_, *dataset_);
     const ModelConfig config = model_config(options_, dataset_->vocabulary());
@@ -142,16 +127,17 @@ class Run {
 
   /// Completes the command line from --config or --resume.
   void read_options() {
+    const bool script_asked = app_.count("--export") > 0;
     if (!options_.config.empty()) set_options(app_, read_file(options_.config), options_.config.string());
     if (!options_.resume.empty()) {
-      checkpoint_ = find_checkpoint(options_.resume);
-      state_ = read_run_state(checkpoint_);
+      checkpoint_ = read_checkpoint(options_.resume, [&](const fs::path& path) { state_ = read_run_state(path); });
       for (const auto& conflict : set_options(app_, state_.options, (checkpoint_ / "training.json").string())) {
         judge(conflict);
       }
     }
     settle_steps(app_, options_);
-    require(options_.loop.stop_after == 0 || !options_.out.empty() || !checkpoint_.empty(),
+    settle_paths(app_, options_, checkpoint_, script_asked, notes_);
+    require(options_.loop.stop_after == 0 || !options_.out.empty(),
             "--stop-after goes with --out, where the run is kept to go on with");
     auto& horizon = options_.training.schedule.steps;
     if (checkpoint_.empty()) {
@@ -167,6 +153,10 @@ class Run {
            " the learning rate ends at ", learning_rate(schedule, options_.loop.steps - 1), " and never comes to --lr ",
            schedule.peak);
     }
+    check_steps();
+  }
+
+  void check_steps() const {
     require(options_.loop.steps >= state_.step, "--steps ", options_.loop.steps, " is less than the ", state_.step,
             " that the run has done");
     require(options_.loop.stop_after == 0 || options_.loop.stop_after > state_.step, "--stop-after ",
@@ -193,10 +183,12 @@ class Run {
   }
 
   void check_data() {
-    const auto fingerprint = dataset_->fingerprint();
-    require(checkpoint_.empty() || state_.data == fingerprint, data_name(options_),
+    const auto data = dataset_->fingerprint(), training_data = dataset_->training_fingerprint();
+    const bool training = !options_.text.train.empty() && state_.training_data != training_data;
+    require(checkpoint_.empty() || state_.data == data, training ? options_.text.train.string() : data_name(options_),
             ": these are not the data of the checkpoint ", checkpoint_.string());
-    state_.data = fingerprint;
+    state_.data = data;
+    state_.training_data = training_data;
   }
 
   void check_memory(const ModelConfig& config, torch::Device device) {
@@ -214,19 +206,30 @@ class Run {
   }
 
   void open_folder() {
-    fs::path path = options_.out;
-    if (!checkpoint_.empty() && path.empty()) {
-      path = is_checkpoint(options_.resume) ? run_of(checkpoint_) : options_.resume;
-      require(!path.empty(), checkpoint_.string(), " is in no run's folder: give --out, where the run goes on");
-    }
     state_.options = options_to_json(app_);
-    if (path.empty()) {
+    if (options_.out.empty()) {
       if (options_.target_percent == 0) options_.loop.evaluate_every = 0;  // nothing would come of it
       return;
     }
-    folder_.emplace(checkpoint_.empty() ? RunFolder::create(path) : RunFolder::resume(path, checkpoint_));
+    folder_.emplace(checkpoint_.empty() ? RunFolder::create(options_.out, state_.options)
+                                        : RunFolder::resume(options_.out, checkpoint_, state_));
     if (state_.step > 0 && state_.step < options_.loop.steps) folder_->drop_model();
-    write_file_atomically(folder_->path() / "run.json", [&](std::ostream& stream) { stream << state_.options; });
+  }
+
+  /// Puts the trainer where the checkpoint has it, or the next one, if the run goes on meanwhile and has removed it.
+  void load(Trainer& trainer) {
+    RunState loaded;
+    const auto read = [&](const fs::path& path) { loaded = load_checkpoint(path, trainer); };
+    try {
+      read(checkpoint_);
+    } catch (...) {
+      if (fs::exists(checkpoint_)) throw;
+      checkpoint_ = read_checkpoint(options_.resume, read);
+    }
+    loaded.schedule_steps = state_.schedule_steps;
+    state_ = std::move(loaded);
+    check_data();
+    check_steps();
   }
 
   int train(const ModelConfig& config, torch::Device device) {
@@ -238,7 +241,7 @@ class Run {
     EncoderModel model(config);
     model->to(device);
     Trainer trainer(model, options_.training);
-    if (!checkpoint_.empty()) load_checkpoint(checkpoint_, trainer);
+    if (!checkpoint_.empty()) load(trainer);
     saved_ = checkpoint_;
     open_folder();
     std::cerr << notes_.str();
@@ -252,7 +255,7 @@ class Run {
       case Outcome::interrupted:
         std::cerr << (outcome == Outcome::paused ? "paused" : "interrupted") << " after step " << state_.step;
         if (folder_) {
-          std::cerr << "; go on with: train --resume " << folder_->path().string() << "\n";
+          std::cerr << "; go on with: train --resume " << shell_word(folder_->path()) << "\n";
         } else {
           std::cerr << "; nothing was kept (--out FOLDER keeps a run)\n";
         }

@@ -73,6 +73,7 @@ TEST_CASE("a loaded checkpoint goes on bit for bit, dropout included, and only t
                        .examples = 80,
                        .schedule_steps = 1000,
                        .data = 0xfedcba9876543210,
+                       .training_data = 0x8123456789abcdef,
                        .last = {{5, {2.5, 0.25, 0.5}}},
                        .best = {{3, {0.1, 0.75, 0.8}}},
                        .options = R"({"task":"copy"})"};
@@ -89,6 +90,7 @@ TEST_CASE("a loaded checkpoint goes on bit for bit, dropout included, and only t
   CHECK(loaded.examples == 80);
   CHECK(loaded.schedule_steps == 1000);
   CHECK(loaded.data == state.data);
+  CHECK(loaded.training_data == state.training_data);
   CHECK(loaded.last->score.loss == 2.5);
   CHECK(loaded.best->step == 3);
   CHECK(loaded.best->score.answers == 0.8);

@@ -253,6 +253,9 @@ TEST_CASE("totals and labels are read as people write them") {
   CHECK(label("Mixtral-8x7B")->claimed == 56000000000);
   CHECK(label("Qwen2.5-0.5B")->text == "0.5B");
   CHECK_FALSE(label("gpt2/config.json").has_value());
+  CHECK(label("./Llama-2-7b/./")->text == "7b");
+  CHECK(label("x/../Llama-2-7b/config.json")->text == "7b");
+  CHECK_FALSE(label("Llama-2-7b/link/../config.json").has_value());  // which may be anywhere
   CHECK(label("hub/models--x--Y-13b/snapshots/0a1b2c/config.json")->text == "13b");
   CHECK(label("opt_350m.safetensors")->claimed == 350000000);
   for (const char* none : {"bert-4bit", "0B", "x7B", "7x", "1.b", "12345B", "b", "v7", "7Bit", ""}) {

@@ -72,6 +72,15 @@ TEST_CASE("a folder has one owner, and a run is not started over another") {
   CHECK(message_of<Error>([&] { RunFolder::create(other); }) ==
         other.string() + " holds a model.safetensors already: take another folder");
   CHECK(prenorm::read_file(other / "model.safetensors") == "precious");
+  CHECK_FALSE(fs::exists(other / "checkpoints"));
+  const auto checkpoints = folder.path / "checkpoints";
+  for (const auto& path : {checkpoints, checkpoints / "new", checkpoints / "step-3", other / ".." / "checkpoints"}) {
+    const bool there = fs::exists(path);
+    CHECK(message_of<Error>([&] { RunFolder::create(path); }).find(" is a place of checkpoints, those in ") !=
+          std::string::npos);
+    CHECK(fs::exists(path) == there);
+    CHECK_FALSE(fs::exists(path / "checkpoints"));
+  }
   const auto file = folder.path / "file";
   std::ofstream(file) << "x";
   CHECK(message_of<Error>([&] { RunFolder::create(file); }).find("cannot be made a folder") != std::string::npos);
@@ -128,6 +137,29 @@ TEST_CASE("a run goes on in another folder") {
         (folder.path / "b").string() + " holds a run that came to step 2: resume it or take another folder");
   CHECK(prenorm::run_of(checkpoint) == fs::canonical(folder.path / "a"));
   CHECK(prenorm::run_of(folder.path / "a").empty());
+  fs::rename(folder.path / "a" / "checkpoints", folder.path / "large");
+  fs::create_directory_symlink("../large", folder.path / "a" / "checkpoints");
+  CHECK(prenorm::run_of(checkpoint) == folder.path / "a");
+  CHECK(prenorm::run_of(checkpoint / "") == folder.path / "a");
+}
+
+TEST_CASE("a reader takes the next checkpoint when a living run removes the one it reads") {
+  const Folder folder;
+  auto run = RunFolder::create(folder.path);
+  for (const int64_t step : {1, 2, 3}) save(run, step, 1, 3);
+  int calls = 0;
+  const auto read = [&](const fs::path& checkpoint) {
+    if (++calls == 1) fs::remove_all(checkpoint);
+    prenorm::read_run_state(checkpoint);
+  };
+  CHECK(prenorm::read_checkpoint(folder.path, read) == run.checkpoint(2));
+  CHECK(calls == 2);
+  std::ofstream(run.checkpoint(2) / "training.json") << "{}";  // a broken one is no reason to take another
+  CHECK(message_of<Error>([&] { prenorm::read_checkpoint(folder.path, read); }).find("step-2") != std::string::npos);
+  CHECK(calls == 3);
+  calls = 0;
+  CHECK(message_of<Error>([&] { prenorm::read_checkpoint(run.checkpoint(1), read); }) ==
+        "no such folder: " + run.checkpoint(1).string());
 }
 
 TEST_CASE("where there is no checkpoint, that is said") {
@@ -136,6 +168,18 @@ TEST_CASE("where there is no checkpoint, that is said") {
   CHECK(message_of<Error>([&] { find_checkpoint(folder.path); }) == folder.path.string() + " holds no checkpoint");
   CHECK(message_of<Error>([&] { find_checkpoint(folder.path / "none"); }) ==
         "no such folder: " + (folder.path / "none").string());
+  const auto checkpoints = folder.path / "checkpoints";
+  fs::create_symlink("checkpoints", checkpoints);
+  CHECK(message_of<Error>([&] { find_checkpoint(folder.path); }) ==
+        "cannot read " + checkpoints.string() + ": Too many levels of symbolic links");
+  fs::remove(checkpoints);
+  fs::create_directories(checkpoints / "step-7");
+  fs::permissions(checkpoints, fs::perms::none);
+  bound_by_permissions(folder, [&] {
+    CHECK(message_of<Error>([&] { find_checkpoint(folder.path); }) ==
+          "cannot read " + checkpoints.string() + ": Permission denied");
+  });
+  fs::permissions(checkpoints, fs::perms::all);
 }
 
 }  // namespace run_folder_test

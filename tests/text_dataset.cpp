@@ -373,12 +373,22 @@ TEST_CASE("the fingerprint is of the examples, not of the files") {
        }) {
     CHECK(others.insert(dataset(other_train, other_valid).fingerprint()).second);
   }
+  CHECK(dataset(train, "c b\t1 1\n").training_fingerprint() == dataset(train, valid).training_fingerprint());
+  CHECK(dataset("a b\t2 1\nc\t2\n", valid).training_fingerprint() != dataset(train, valid).training_fingerprint());
   const std::string either = "a\t1\nb\t2\n";
   for (const auto split : {Split::spaces, Split::chars}) {
     for (const auto answers : {Answers::token, Answers::sequence}) {
       CHECK(others.insert(dataset(either, either, split, answers).fingerprint()).second);
     }
   }
+}
+
+TEST_CASE("examples are unseen unless the training file has them all") {
+  const std::string train = "a b\t1 2\nc\t2\na a\t1 1\n";
+  CHECK_FALSE(dataset(train, train).evaluates_unseen());
+  CHECK_FALSE(dataset(train, "c\t1\n\na b\t1 1\n").evaluates_unseen());
+  CHECK(dataset(train, "c\t1\nb a\t1 1\n").evaluates_unseen());
+  CHECK(dataset(train, "new\t1\n").evaluates_unseen());
 }
 
 TEST_CASE("each epoch is the whole file in an order of its own") {

@@ -16,10 +16,17 @@ namespace prenorm {
 namespace fs = std::filesystem;
 namespace {
 
+/// Whether an error says that the file system lacks the operation, not that it failed.
+bool is_unsupported(int error) {
+  return error == EINVAL || error == ENOSYS || error == ENOTSUP;
+}
+
 void sync_to_disk(const fs::path& path, int flags) {
   const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
+  // A folder that one may write to but not read.
+  if (descriptor < 0 && errno == EACCES && (flags & O_DIRECTORY) != 0) return;
   require(descriptor >= 0, "cannot open ", path, " to sync it: ", std::strerror(errno));
-  const bool synced = ::fsync(descriptor) == 0;
+  const bool synced = ::fsync(descriptor) == 0 || is_unsupported(errno);
   const int error = errno;
   ::close(descriptor);
   require(synced, "cannot sync ", path, " to disk: ", std::strerror(error));
@@ -48,11 +55,11 @@ std::string finished_name(const fs::path& path) {
 /// Puts `temporary` in the place of `target`; an old folder there ends under the name `temporary`.
 void exchange(const fs::path& temporary, const fs::path& target) {
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
+  // A file system that cannot exchange, such as NFS: a kill between the renames leaves the old folder under that name.
+  const bool in_two = is_unsupported(errno);
   std::error_code error;
   fs::path old = target;
   old += ".old";
-  // A file system that cannot exchange, such as NFS: a kill between the renames leaves the old folder under that name.
-  const bool in_two = errno == EINVAL || errno == ENOSYS;
   if (in_two) fs::rename(target, old, error);
   require(!in_two || !error, "cannot replace ", target, ": ", error.message());
   fs::rename(temporary, target, error);
@@ -83,6 +90,18 @@ std::string read_file(const fs::path& path) {
   return bytes;
 }
 
+fs::path real_path(const fs::path& path) {
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(fs::absolute(path, error), error);
+  if (error) return path;
+  return real.has_filename() ? real : real.parent_path();  // "folder/"
+}
+
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code missing;
+  return fs::equivalent(a, b, missing) || real_path(a) == real_path(b);
+}
+
 void write_file_atomically(const fs::path& path, const std::function<void(std::ostream&)>& write) {
   const fs::path temporary = unfinished(path);
   try {
@@ -104,9 +123,7 @@ void write_file_atomically(const fs::path& path, const std::function<void(std::o
 }
 
 void write_folder_atomically(const fs::path& path, const std::function<void(const fs::path&)>& fill) {
-  fs::path target = fs::absolute(path).lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();  // "folder/"
-  const fs::path temporary = unfinished(target);
+  const fs::path target = real_path(path), temporary = unfinished(target);
   std::error_code error;
   try {
     fs::remove_all(temporary, error);

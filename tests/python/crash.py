@@ -53,6 +53,10 @@ class Crash(app.AppTest):
         status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
         return any(int(mask, 16) >> (number - 1) & 1 for mask in re.findall(r"(?:SigPnd|ShdPnd):\s+(\w+)", status))
 
+    def await_taken(self, process, number):
+        while process.poll() is None and self.is_pending(process, number):
+            time.sleep(0.001)
+
     @contextlib.contextmanager
     def start_held(self, *arguments):
         """A program that stands in the first lines of its log, right before its first step, as nobody reads them: the
@@ -143,6 +147,26 @@ class Crash(app.AppTest):
                          before)
         self.assertEqual(self.run_app("--resume", run).returncode, 0)
 
+    def test_a_disk_that_is_full_at_the_start(self):
+        """What is left behind can be begun again, in a new folder as in that of a branch."""
+        run, full = self.folder / "run", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        small = (*self.data, "--d-model", 16, "--heads", 2, "--steps", 2, "--eval-every", 1, "--quiet")
+        for arguments in ((*small, "--out", run),
+                          ("--resume", run / "checkpoints" / "step-1", "--out", self.folder / "branch")):
+            result = self.run_app(*arguments, preexec_fn=full)
+            self.assertEqual((result.returncode, len(result.stderr.splitlines())), (1, 1), result.stderr)
+            self.assertRegex(result.stderr, "cannot write .*run.json")
+            result = self.run_app(*arguments)
+            self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_closed_streams(self):
+        run = self.folder / "run"
+        process = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", self.program, *map(str, self.data),
+                                  "--d-model", "16", "--heads", "2", "--steps", "4", "--out", run])
+        self.assertEqual(process.returncode, 0)
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        self.assertEqual([json.loads(line)["step"] for line in lines], [1, 1, 2, 2, 3, 3, 4, 4])
+
     def test_a_limit_on_file_sizes(self):
         self.check_full_disk(self.folder / "run", preexec_fn=lambda: resource.setrlimit(
             resource.RLIMIT_FSIZE, (200_000, 200_000)))
@@ -192,13 +216,16 @@ class Crash(app.AppTest):
 
     def test_signals(self):
         endless = (*self.data, "--d-model", 16, "--heads", 2, "--steps", 1000000, "--eval-every", 10)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             for kept in (True, False):
                 out = ("--out", self.folder / f"run{number}") if kept else ()
                 with self.subTest(signal=number, kept=kept), self.start(*endless, *out) as process:
                     # Some steps later where that can be seen: what is not kept is not evaluated.
                     self.await_line(process, "evaluation after step 10:" if kept else "device:")
                     process.send_signal(number)
+                    if number == signal.SIGHUP:  # the shell's, then the system's
+                        self.await_taken(process, number)
+                        process.send_signal(number)
                     last = process.stderr.read().splitlines()[-1]
                     process.wait()
                     self.assertEqual(process.returncode, 128 + number)
@@ -210,14 +237,29 @@ class Crash(app.AppTest):
                     else:
                         self.assertIn("; nothing was kept (--out FOLDER keeps a run)", last)
 
+    def test_signals_that_are_ignored(self):
+        def ignore():
+            for number in (signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+
+        with self.start(*self.data, "--d-model", 16, "--heads", 2, "--steps", 1000000, "--eval-every", 10,
+                        "--out", self.folder / "run", preexec_fn=ignore) as process:
+            self.await_line(process, "evaluation after step 10:")
+            for number in (signal.SIGINT, signal.SIGHUP):
+                process.send_signal(number)
+            for _ in range(2):
+                self.await_line(process, "evaluation after step")
+            process.terminate()
+            self.assertIn("interrupted", process.stderr.read())
+        self.assertEqual(process.returncode, 143)
+
     def test_the_second_ctrl_c_ends_it_at_once(self):
         """While a large checkpoint is being written, or a long step computed: neither is brought to its end, after
         which the first one alone would end the program, with a last line."""
         def interrupt(process):
             """The signal, once the one before has been taken."""
             process.send_signal(signal.SIGINT)
-            while self.is_pending(process, signal.SIGINT):
-                time.sleep(0.001)
+            self.await_taken(process, signal.SIGINT)
 
         saves = 0
         while saves == 0:  # unless the save was over before both signals had come

@@ -1,6 +1,7 @@
 """Resuming a training run gives the run that was not interrupted: resume.py TRAIN_PROGRAM"""
 
 import json
+import os
 import pathlib
 import random
 import re
@@ -17,6 +18,8 @@ import app
 
 QUICK = ("--threads", 1, "--d-model", 16, "--heads", 2, "--layers", 2, "--dropout", 0.2, "--attention-dropout", 0.1,
          "--embedding-dropout", 0.1, "--warmup-steps", 5, "--batch-size", 16, "--symbols", 6, "--max-length", 10)
+
+SMALL = ("--threads", 1, "--d-model", 16, "--heads", 2, "--layers", 1, "--batch-size", 8)
 
 
 def losses(run):
@@ -211,7 +214,12 @@ class Resume(app.AppTest):
         self.check_error(1, "no such file", "--resume", run)
         original = moved.read_text()
         moved.write_text(original.replace("a", "b", 1))
-        self.check_error(1, "are not the data of the checkpoint", "--resume", run, "--train", moved)
+        self.check_error(1, f"{moved}: these are not the data of the checkpoint", "--resume", run, "--train", moved)
+        other = self.folder / "other.txt"
+        other.write_text((self.folder / "valid.txt").read_text().replace("a", "b", 1))
+        moved.write_text(original)
+        self.check_error(1, f"{other}: these are not the data of the checkpoint", "--resume", run, "--train", moved,
+                         "--valid", other)
         moved.write_bytes(original.replace("\n", "\r\n").encode())  # the same examples
         self.train("--resume", run, "--train", moved)
 
@@ -250,6 +258,100 @@ class Resume(app.AppTest):
         self.check_error(1, "has come to step 12; to go on after step 4 instead, take another folder", "--resume",
                          run / "checkpoints" / "step-4", "--quiet")
         self.assertEqual(losses(run), expected)
+
+    def test_a_checkpoint_that_is_removed_meanwhile(self):
+        """By a run that goes on: here while a branch of it waits for its data."""
+        text, run, branch, pipe = self.text_files(), self.folder / "run", self.folder / "branch", self.folder / "pipe"
+        self.train(*SMALL, *text, "--steps", 3, "--eval-every", 1, "--out", run)
+        os.mkfifo(pipe)
+        with subprocess.Popen([self.program, "--resume", run, "--out", branch, "--train", pipe, "--quiet"],
+                              stdout=subprocess.DEVNULL) as process:
+            with open(pipe, "w") as data:  # once the program reads it
+                shutil.rmtree(run / "checkpoints" / "step-3")
+                data.write((self.folder / "train.txt").read_text())
+        self.assertEqual(process.returncode, 0)
+        self.assertEqual([path.name for path in (branch / "checkpoints").iterdir()], ["step-3"])
+        self.assertEqual(losses(branch), losses(run))
+
+    def test_a_path_means_what_the_system_makes_of_it(self):
+        self.text_files()
+        (self.folder / "far" / "inside").mkdir(parents=True)
+        here = self.folder / "here"
+        precious = here / "run" / "checkpoints" / "step-1" / "precious"
+        precious.parent.mkdir(parents=True)
+        precious.write_text("keep me")
+        (here / "link").symlink_to(self.folder / "far" / "inside")
+        for name in ("train.txt", "valid.txt"):
+            (self.folder / name).rename(self.folder / "far" / name)
+            (here / name).write_text("x y\tx y\n")
+        across = "here/link/.."
+        self.assertEqual(self.run_app(*SMALL, "--train", across + "/train.txt", "--valid", across + "/valid.txt",
+                                      "--steps", 2, "--stop-after", 1, "--eval-every", 1, "--out", across + "/run",
+                                      "--export", across + "/m.ts", cwd=self.folder).returncode, 0)
+        self.train("--resume", f"{self.folder}/{across}/run")  # from elsewhere
+        self.assertEqual({path for path in here.rglob("*") if path.is_file()},
+                         {precious, here / "train.txt", here / "valid.txt"})
+        self.assertTrue((self.folder / "far" / "m.ts").exists())
+        self.assertEqual({path.name for path in (self.folder / "far" / "run" / "checkpoints").iterdir()},
+                         {"step-1", "step-2"})
+
+    def test_nothing_of_one_run_is_written_over_by_another(self):
+        run, text = self.folder / "run", self.text_files()
+        arguments = (*SMALL, *text, "--steps", 2, "--eval-every", 1)
+        outside = self.folder / "outside.ts"
+        self.train(*arguments, "--out", run, "--export", run / "model.ts")
+        self.train(*arguments, "--out", self.folder / "other", "--export", outside)
+        self.assertEqual(json.loads((run / "run.json").read_text())["export"], "{out}/model.ts")
+        files = [outside, *(path for path in run.rglob("*") if path.is_file())]
+        before = [(path.stat().st_ino, path.read_bytes()) for path in files]
+        cases = [(("--resume", run / "checkpoints" / "step-1"), "model.ts"),
+                 (("--config", run / "run.json"), "model.ts"),
+                 (("--resume", self.folder / "other" / "checkpoints" / "step-1"), "outside.ts"),
+                 (("--config", self.folder / "other" / "run.json"), "outside.ts")]
+        for number, (source, script) in enumerate(cases):
+            new = self.folder / f"new{number}"
+            result = self.train(*source, "--out", new)
+            self.assertTrue((new / script).exists(), source)
+            note = f"note: --export {outside} stays as it is; this run's is {new / script}\n"
+            self.assertEqual(note in result.stderr, script == "outside.ts")
+        self.assertEqual([(path.stat().st_ino, path.read_bytes()) for path in files], before)
+
+        hard, soft = self.folder / "hard.ts", self.folder / "soft.ts"
+        hard.hardlink_to(text[1])
+        soft.symlink_to(text[3])
+        config = self.folder / "config.ts"
+        config.write_text("{}")
+        new = self.folder / "new"
+        self.check_errors(*((1, message, (*arguments, *more)) for more, message in (
+            (("--export", text[1]), "is the file of --train and would replace it"),
+            (("--export", hard), "is the file of --train and would replace it"),
+            (("--export", soft), "is the file of --valid and would replace it"),
+            (("--config", config, "--export", config), "is the file of --config and would replace it"),
+            (("--out", new, "--export", new), "is a file, --out"),
+            (("--out", new / "run", "--export", new), "is a file, --out"),
+            (("--out", new, "--export", new / "checkpoints" / "m.ts"), "is in a folder of checkpoints"),
+            (("--out", new, "--export", new / "deep" / "m.ts"), "there is no folder"),
+            (("--out", new, "--export", run / "model.ts"), "is in the folder of another run"),
+            (("--export", run / "checkpoints" / "step-2" / "m.ts"), "is in a folder of checkpoints"),
+            (("--export", run / "model.safetensors"), "is in the folder of another run"),
+            (("--export", "{out}/m.ts"), "{out}/m.ts goes with --out"),
+            (("--out", run / "checkpoints"), "is a place of checkpoints"),
+            (("--out", run / "checkpoints" / "step-2" / "new"), "is a place of checkpoints"))))
+        self.check_error(1, "outside.ts is there already: give it on the command line to replace it, or --out", "--config",
+                         self.folder / "other" / "run.json")
+        self.assertFalse(new.exists())
+        self.assertEqual([(path.stat().st_ino, path.read_bytes()) for path in files], before)
+
+        moved = run.rename(self.folder / "moved")
+        (moved / "model.ts").unlink()
+        self.train("--resume", moved)
+        self.assertTrue((moved / "model.ts").exists())
+
+    def test_the_hint_is_for_a_shell(self):
+        run = self.folder / "it's a\nrun"
+        result = self.train(*SMALL, *self.text_files(), "--steps", 2, "--stop-after", 1, "--out", run)
+        hint = result.stderr.splitlines()[-1].partition("go on with: ")[2].replace("train", "echo -n", 1)
+        self.assertEqual(subprocess.run(["bash", "-c", hint], capture_output=True, text=True).stdout, f"--resume {run}")
 
     def test_a_run_that_is_over_only_reports(self):
         run = self.folder / "run"

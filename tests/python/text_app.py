@@ -65,7 +65,8 @@ class Text(app.AppTest):
         lines = [(f"{a}{b}é{c}",
                   "früh" if a < c else "spät am Abend") for a in "abcdef" for b in "xyz" for c in "ghaijk" if a != c]
         text = "".join(f"{word}\t{label}\n" for word, label in lines)
-        self.train(text, text, "--chars", "--answers", "sequence", "--steps", 250)
+        result = self.train(text, text, "--chars", "--answers", "sequence", "--steps", 250)
+        self.assertIn(f" % of {len(lines)} training sequences exact", result.stdout)
         vocabulary = json.loads((self.run_folder / "vocabulary.json").read_text())
         self.assertEqual((vocabulary["split"], vocabulary["per"], vocabulary["answers"]),
                          ("chars", "sequence", ["früh", "spät am Abend"]))

@@ -83,8 +83,12 @@ std::vector<std::pair<const char*, Count>> memory(Count total) {
 
 std::optional<SizeLabel> size_label(const Report& report) {
   if (report.source == "dimensions") return std::nullopt;
-  std::filesystem::path rest = std::filesystem::path(report.input).lexically_normal();
-  if (!rest.has_filename()) rest = rest.parent_path();
+  // As far up as the names tell: what ".." is only the system knows.
+  std::filesystem::path rest;
+  for (const auto& part : std::filesystem::path(report.input)) {
+    if (part == "..") rest.clear();
+    if (part != "." && part != ".." && !part.empty()) rest /= part;
+  }
   // The file and its folder; of the cache of the Hugging Face hub, the folder above the snapshots.
   const bool cached = rest.parent_path().parent_path().filename() == "snapshots";
   for (int up = 0; up < (cached ? 4 : 2) && !rest.empty(); ++up, rest = rest.parent_path()) {

@@ -78,6 +78,12 @@ class Members {
     return value.get<std::int64_t>();
   }
 
+  std::uint64_t fingerprint(const char* name) const {
+    const Json& value = at(name);
+    require(value.is_number_unsigned(), where_, ": ", name, " is ", value, ", not a fingerprint");
+    return value.get<std::uint64_t>();
+  }
+
   double number(const char* name) const {
     const Json& value = at(name);
     require(value.is_number() || value.is_null(), where_, ": ", name, " is ", value, ", not a number");
@@ -129,6 +135,7 @@ void save_checkpoint(const fs::path& path, const Trainer& trainer, const RunStat
                   {"examples", state.examples},
                   {"schedule_steps", state.schedule_steps},
                   {"data", state.data},
+                  {"training_data", state.training_data},
                   {"last", to_json(state.last)},
                   {"best", to_json(state.best)},
                   {"options", Json::parse(state.options)}};
@@ -152,16 +159,16 @@ RunState read_run_state(const fs::path& path) {
   const Json json = Json::parse(read_file(file), refuse_deep<Json>, /*allow_exceptions=*/false);
   require(!json.is_discarded(), file.string(), " is not valid JSON, perhaps cut off");
   const Members members(json, file.string());
-  const Json &type = members.at("model_type"), &version = members.at("version"), &data = members.at("data");
+  const Json &type = members.at("model_type"), &version = members.at("version");
   require(type == "prenorm checkpoint", file.string(), ": model_type is ", type, ", not \"prenorm checkpoint\"");
   require(version == kCheckpointVersion, file.string(), ": version is ", version, "; this program reads version ",
           kCheckpointVersion);
   require(members.at("options").is_object(), file.string(), ": options is not a JSON object");
-  require(data.is_number_unsigned(), file.string(), ": data is ", data, ", not a fingerprint");
   return {.step = members.count("step"),
           .examples = members.count("examples"),
           .schedule_steps = members.count("schedule_steps"),
-          .data = data.get<std::uint64_t>(),
+          .data = members.fingerprint("data"),
+          .training_data = json.contains("training_data") ? members.fingerprint("training_data") : 0,
           .last = members.scored("last"),
           .best = members.scored("best"),
           .options = members.at("options").dump()};

@@ -23,6 +23,7 @@ struct RunState {
   std::int64_t examples = 0;            ///< drawn from the dataset's stream so far
   std::int64_t schedule_steps = 0;      ///< the schedule's horizon
   std::uint64_t data = 0;               ///< fingerprint of the dataset
+  std::uint64_t training_data = 0;      ///< of its training examples; 0: not known
   std::optional<ScoredStep> last = {};  ///< the newest evaluation
   std::optional<ScoredStep> best = {};  ///< the one with the highest accuracy; of equal ones the lowest loss
   std::string options = "{}";           ///< the program's own, a JSON object

@@ -43,7 +43,13 @@ class Dataset {
   /// A hash of the examples: equal for equal ones, wherever they come from.
   virtual std::uint64_t fingerprint() const = 0;
 
+  /// The same of the training examples alone, where they can be told from the others.
+  virtual std::uint64_t training_fingerprint() const { return fingerprint(); }
+
   virtual std::int64_t evaluation_size() const = 0;
+
+  /// Whether at least one evaluation example has an input that no training example has.
+  virtual bool evaluates_unseen() const { return true; }
 
   /// The evaluation examples `first` to `first + size - 1`, the same in every run.
   virtual std::vector<Example> evaluation_examples(std::int64_t first, std::int64_t size) const = 0;

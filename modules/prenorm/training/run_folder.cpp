@@ -35,16 +35,20 @@ std::optional<std::int64_t> step_of(const fs::path& checkpoint) {
   std::int64_t step = 0;
   if (!name.starts_with(kStep)) return std::nullopt;
   const auto [end, error] = std::from_chars(name.data() + kStep.size(), name.data() + name.size(), step);
-  return error == std::errc() && end == name.data() + name.size() ? std::optional(step) : std::nullopt;
+  const bool whole = error == std::errc() && end == name.data() + name.size();
+  return whole && name.substr(kStep.size()) == std::to_string(step) ? std::optional(step) : std::nullopt;
 }
 
 /// The steps of a run's checkpoints, the newest first.
 std::vector<std::int64_t> steps_in(const fs::path& run) {
+  const fs::path checkpoints = run / kCheckpoints;
   std::vector<std::int64_t> steps;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(run / kCheckpoints, none)) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
     if (const auto step = step_of(entry.path())) steps.push_back(*step);
   }
+  require(!error || error == std::errc::no_such_file_or_directory, "cannot read ", checkpoints.string(), ": ",
+          error.message());
   std::ranges::sort(steps, std::greater());
   return steps;
 }
@@ -63,14 +67,22 @@ void copy_metrics(const fs::path& from, const fs::path& to, std::int64_t last) {
   });
 }
 
+/// Throws Error when a new run there would lie among the checkpoints of another.
+void require_own_place(const fs::path& path) {
+  const fs::path around = checkpoints_around(path);
+  require(around.empty(), path.string(), " is a place of checkpoints, those in ", around.string(),
+          ": take another folder");
+}
+
 }  // namespace
 
 RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
   std::error_code error;
-  fs::create_directories(path_ / kCheckpoints, error);
+  fs::create_directories(path_, error);
   require(!error, path_.string(), " cannot be made a folder: ", error.message());
   for (const auto& folder : {path_, path_ / kCheckpoints}) {
-    require(::access(folder.c_str(), W_OK | X_OK) == 0, folder.string(), ": no permission to write there");
+    const bool writable = ::access(folder.c_str(), W_OK | X_OK) == 0 || errno == ENOENT;
+    require(writable, folder.string(), ": no permission to write there");
   }
   lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   require(lock_ >= 0, "cannot open ", path_.string(), ": ", std::strerror(errno));
@@ -87,10 +99,12 @@ RunFolder::~RunFolder() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-RunFolder RunFolder::create(const fs::path& path) {
+RunFolder RunFolder::create(const fs::path& path, const std::string& options) {
+  require_own_place(path);
   RunFolder folder(path);
   folder.require_new();
   remove_unfinished(path / kCheckpoints);
+  folder.write_options(options);
   folder.open_metrics(std::ios::trunc);
   return folder;
 }
@@ -106,19 +120,29 @@ void RunFolder::require_new() const {
   }
 }
 
-RunFolder RunFolder::resume(const fs::path& path, const fs::path& checkpoint) {
-  const fs::path source = run_of(checkpoint);
-  RunFolder folder(path);
+/// Comes before everything else that is written: with it, the folder of a run that ends before its first checkpoint, say
+/// on a full disk, can be taken again.
+void RunFolder::write_options(const std::string& options) const {
+  write_file_atomically(path_ / kOptions, [&](std::ostream& stream) { stream << options; });
   std::error_code error;
-  const bool same = fs::equivalent(path, source, error);
+  fs::create_directory(path_ / kCheckpoints, error);
+  require(!error, path_ / kCheckpoints, " cannot be made a folder: ", error.message());
+}
+
+RunFolder RunFolder::resume(const fs::path& path, const fs::path& checkpoint, const RunState& state) {
+  const fs::path source = run_of(checkpoint);
+  const bool same = same_file(path, source);
+  if (!same) require_own_place(path);
+  RunFolder folder(path);
   if (!same) folder.require_new();
   const auto steps = steps_in(path);
-  const auto step = read_run_state(checkpoint).step;
-  require(!same || steps[0] == step, path.string(), " has come to step ", steps.empty() ? 0 : steps[0],
-          "; to go on after step ", step, " instead, take another folder");
+  const auto newest = steps.empty() ? 0 : steps[0];
+  require(!same || newest == state.step, path.string(), " has come to step ", newest, "; to go on after step ",
+          state.step, " instead, take another folder");
   remove_unfinished(path, kFiles);
   remove_unfinished(path / kCheckpoints);
-  if (!source.empty()) copy_metrics(source / kMetrics, path / kMetrics, step);
+  folder.write_options(state.options);
+  if (!source.empty()) copy_metrics(source / kMetrics, path / kMetrics, state.step);
   folder.open_metrics(std::ios::app);
   return folder;
 }
@@ -171,13 +195,48 @@ void RunFolder::save(const Trainer& trainer, const RunState& state, const Vocabu
 }
 
 fs::path run_of(const fs::path& checkpoint) {
-  const fs::path parent = fs::canonical(checkpoint).parent_path();
+  fs::path named = fs::absolute(checkpoint);
+  if (!named.has_filename()) named = named.parent_path();  // "step-5/"
+  // The names tell where they are those of a run: its checkpoints may be a link to another disk.
+  if (!step_of(named)) named = real_path(named);
+  const fs::path parent = named.parent_path();
   return parent.filename() == kCheckpoints ? parent.parent_path() : fs::path();
 }
 
+bool is_run(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / kOptions, error) && fs::is_directory(folder / kCheckpoints, error);
+}
+
+fs::path checkpoints_around(const fs::path& path) {
+  std::error_code error;
+  for (fs::path at = real_path(path); at.has_relative_path(); at = at.parent_path()) {
+    const bool of_run = at.filename() == kCheckpoints && is_run(at.parent_path());
+    // With its weights: folders of other kinds may have a training.json.
+    if (of_run || (is_checkpoint(at) && fs::exists(at / "model.safetensors", error))) return at;
+  }
+  return {};
+}
+
+fs::path read_checkpoint(const fs::path& path, const std::function<void(const fs::path&)>& read) {
+  fs::path checkpoint;
+  while (true) {
+    const fs::path last = std::exchange(checkpoint, find_checkpoint(path));
+    try {
+      read(checkpoint);
+      return checkpoint;
+    } catch (...) {
+      if (checkpoint == last || fs::exists(checkpoint)) throw;
+    }
+  }
+}
+
 fs::path find_checkpoint(const fs::path& path) {
-  require(fs::exists(path), "no such folder: ", path.string());
-  require(fs::is_directory(path), path.string(), " is not a folder");
+  std::error_code error;
+  const auto type = fs::status(path, error).type();
+  require(type != fs::file_type::not_found, "no such folder: ", path.string());
+  require(type != fs::file_type::none, "cannot read ", path.string(), ": ", error.message());
+  require(type == fs::file_type::directory, path.string(), " is not a folder");
   if (is_checkpoint(path)) return path;
   const auto steps = steps_in(path);
   require(!steps.empty(), path.string(), " holds no checkpoint");

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include "prenorm/training/checkpoint.h"
@@ -17,13 +18,19 @@ namespace prenorm {
 ///   config.json, model.safetensors, vocabulary.json, ...     the trained model, once the run is over
 class RunFolder {
  public:
-  /// Makes the folder for a new run. Throws Error when it cannot be written, or holds a checkpoint or another file that
-  /// the run would write; what a run without a checkpoint left behind is written over.
-  static RunFolder create(const std::filesystem::path& path);
+  /// Makes the folder for a new run, `options` its run.json. Throws Error when it cannot be written, lies among
+  /// checkpoints, or holds one or another file that the run would write, and changes nothing then; what a run without a
+  /// checkpoint left behind is written over.
+  static RunFolder create(const std::filesystem::path& path, const std::string& options = "{}\n");
 
   /// Goes on after a checkpoint with the run that it is part of, in the run's folder, if it is the newest there, or in
-  /// a new one. What the metrics say of later steps is dropped. Throws Error when the folder holds something else.
-  static RunFolder resume(const std::filesystem::path& path, const std::filesystem::path& checkpoint);
+  /// a new one. What the metrics say of later steps is dropped. `state` is that of the checkpoint, with the options of
+  /// this part of the run. Throws Error when the folder holds something else.
+  static RunFolder resume(const std::filesystem::path& path, const std::filesystem::path& checkpoint,
+                          const RunState& state);
+  static RunFolder resume(const std::filesystem::path& path, const std::filesystem::path& checkpoint) {
+    return resume(path, checkpoint, read_run_state(checkpoint));
+  }
 
   RunFolder(RunFolder&& other) noexcept;
   RunFolder& operator=(RunFolder&&) = delete;
@@ -52,6 +59,7 @@ class RunFolder {
  private:
   explicit RunFolder(std::filesystem::path path);
   void require_new() const;
+  void write_options(const std::string& options) const;
   void open_metrics(std::ios::openmode mode);
 
   std::filesystem::path path_;
@@ -62,7 +70,18 @@ class RunFolder {
 /// The checkpoint that `path` is, or the newest one of the run whose folder it is. Throws Error where there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
+/// Calls `read` with that checkpoint, and anew with the one that is the newest then when it fails because the run goes
+/// on meanwhile and has removed it. Returns the checkpoint that was read.
+std::filesystem::path read_checkpoint(const std::filesystem::path& path,
+                                      const std::function<void(const std::filesystem::path&)>& read);
+
 /// The run's folder that a checkpoint lies in; empty when it lies elsewhere.
 std::filesystem::path run_of(const std::filesystem::path& checkpoint);
+
+/// Whether a run is kept in that folder.
+bool is_run(const std::filesystem::path& folder);
+
+/// The checkpoint, or the folder of a run's checkpoints, that `path` is or lies in; empty when it lies elsewhere.
+std::filesystem::path checkpoints_around(const std::filesystem::path& path);
 
 }  // namespace prenorm

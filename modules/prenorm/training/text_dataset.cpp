@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <span>
+#include <unordered_set>
 #include <utility>
 
 #include "prenorm/error.h"
@@ -255,10 +256,11 @@ TextDataset::TextDataset(const TextDatasetOptions& options) {
            count_of(static_cast<std::size_t>(examples.longest));
   };
   longest_examples_ = longest(options.train, train_) + ", " + longest(options.valid, valid_);
-  fingerprint_ = hash();
+  hash();
+  evaluates_unseen_ = find_unseen();
 }
 
-std::uint64_t TextDataset::hash() const {
+void TextDataset::hash() {
   std::uint64_t state = 0;
   const auto add = [&state](auto word) { state = hash_with(state, static_cast<std::uint64_t>(word)); };
   const auto add_all = [&add](const auto& values) {
@@ -275,8 +277,22 @@ std::uint64_t TextDataset::hash() const {
     add_all(examples->begins);
     add_all(examples->inputs);
     add_all(examples->targets);
+    (examples == &train_ ? training_fingerprint_ : fingerprint_) = state;
   }
-  return state;
+}
+
+bool TextDataset::find_unseen() const {
+  const auto hash_of = [](const Examples& examples, std::size_t i) {
+    std::uint64_t state = 0;
+    for (auto at = examples.begins[i]; at < examples.begins[i + 1]; ++at) {
+      state = hash_with(state, static_cast<std::uint64_t>(examples.inputs[at]));
+    }
+    return state;
+  };
+  std::unordered_set<std::uint64_t> unseen;
+  for (std::size_t i = 0; i + 1 < valid_.begins.size(); ++i) unseen.insert(hash_of(valid_, i));
+  for (std::size_t i = 0; i + 1 < train_.begins.size() && !unseen.empty(); ++i) unseen.erase(hash_of(train_, i));
+  return !unseen.empty();
 }
 
 const std::vector<std::uint64_t>& TextDataset::order(std::uint64_t seed, std::int64_t epoch) const {

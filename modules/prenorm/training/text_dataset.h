@@ -106,6 +106,9 @@ class TextDataset : public Dataset {
   /// A hash of every example and the vocabulary: equal for equal examples in equal order, wherever the files are and
   /// however their lines end.
   std::uint64_t fingerprint() const override { return fingerprint_; }
+  std::uint64_t training_fingerprint() const override { return training_fingerprint_; }
+
+  bool evaluates_unseen() const override { return evaluates_unseen_; }
 
   /// How many tokens, and how many answers, of the validation file the training file never has; each occurrence counts.
   std::int64_t unknown_tokens() const { return unknown_tokens_; }
@@ -134,14 +137,16 @@ class TextDataset : public Dataset {
   };
   const std::vector<std::uint64_t>& order(std::uint64_t seed, std::int64_t epoch) const;
 
-  std::uint64_t hash() const;
+  void hash();
+  bool find_unseen() const;
 
   Examples train_, valid_;
   std::optional<Vocabulary> vocabulary_;  // set by the constructor, once the training file is read
   std::int64_t unknown_tokens_ = 0, unknown_answers_ = 0;
   std::optional<std::string> lone_answer_;
   std::string longest_examples_;
-  std::uint64_t fingerprint_ = 0;
+  std::uint64_t fingerprint_ = 0, training_fingerprint_ = 0;
+  bool evaluates_unseen_ = true;
   mutable Order order_;
 };
 
