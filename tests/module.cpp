@@ -144,17 +144,17 @@ TEST_CASE("cloning leaves the draws of other threads alone") {
   const auto alone = draws();
   const Tensor state = at::detail::getDefaultCPUGenerator().get_state();
   const auto original = model();
-  const NoisyImpl noisy;
+  const auto noisy = std::make_shared<NoisyImpl>();
   torch::manual_seed(4);
   std::vector<float> beside;
   std::atomic<bool> done = false;
-  std::thread thread([&] {
+  std::jthread thread([&] {
     beside = draws();
     done = true;
   });
   for (int clones = 0; !done || clones == 0; ++clones) {
     original->clone();
-    noisy.clone();
+    noisy->clone();
   }
   thread.join();
   CHECK(beside == alone);

@@ -80,11 +80,14 @@ std::vector<std::pair<std::string, const torch::nn::Module*>> own_children(const
 
 void check_registered(const torch::nn::Module& module) {
   const auto registered = module.named_children();
+  const bool list =
+      module.as<torch::nn::ModuleListImpl>() != nullptr || module.as<torch::nn::SequentialImpl>() != nullptr;
   for (const auto& [name, child] : own_children(module)) {
     const auto* found = registered.find(name);
     TORCH_CHECK((found != nullptr ? found->get() : nullptr) == child, "the \"", name, "\" that a ", module.name(),
                 " calls is not the one registered under that name, which parameters(), saving and cloning go by: ",
-                "assign to the member what replace_module(\"", name, "\", ...) returns");
+                list ? "make a new list of what it is to call, LibTorch's insert and replace_module leave this one so"
+                     : "assign to the member what replace_module(\"" + name + "\", ...) returns");
   }
 }
 
