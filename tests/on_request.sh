@@ -1,4 +1,4 @@
-# The checks of `./dev test` that are run on request; ./dev sources this file.
+# The checks that are run on request; ./dev sources this file.
 
 # What no test may depend on: the kind of CPU, load, order, luck.
 test_everywhere() {
@@ -87,4 +87,36 @@ exec chroot "$root" bash -euo pipefail -c '
   done
   echo "dev: fresh: all is well after $SECONDS s" >&2' </dev/null
 INSIDE
+}
+
+# The fuzzers side by side, one for each reader that tests/fuzz.cpp lists. What they learn stays in build/fuzz/corpus.
+fuzz() {
+  local minutes=${1:-5} folder reader status=0
+  local -A running
+  [[ $minutes =~ ^[1-9][0-9]{0,4}$ ]] || die "fuzz takes a number of minutes, not '$minutes'"
+  need_packages clang libclang-rt-dev
+  build fuzz fuzz
+  mkdir -p build/fuzz/findings
+  for folder in tests/data/fuzz/*; do
+    reader=${folder##*/}
+    mkdir -p "build/fuzz/corpus/$reader"
+    PRENORM_FUZZ_READER=$reader ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 TMPDIR=/dev/shm build/fuzz/tests/fuzz \
+      -max_total_time=$((60 * minutes)) -timeout=20 -rss_limit_mb=4096 -close_fd_mask=1 \
+      -artifact_prefix="build/fuzz/findings/$reader-" "build/fuzz/corpus/$reader" "$folder" &>"build/fuzz/$reader.log" &
+    running[$reader]=$!
+  done
+  say "fuzzing ${!running[*]}: $minutes min"
+  for reader in "${!running[@]}"; do
+    if wait "${running[$reader]}"; then
+      say "$reader: $(fuzz_runs "$reader") runs, nothing found"
+    else
+      say "$reader: a finding after $(fuzz_runs "$reader") runs: build/fuzz/$reader.log names the input"
+      status=1
+    fi
+  done
+  return $status
+}
+
+fuzz_runs() {
+  sed -nE 's/^#([0-9]+).*/\1/p' "build/fuzz/$1.log" | tail -1
 }

@@ -79,6 +79,39 @@ class Package(unittest.TestCase):
         self.check_consumer("fetchcontent", f"-DCMAKE_PREFIX_PATH={TORCH}",
                             f"-DFETCHCONTENT_SOURCE_DIR_PRENORM={SOURCE}", "-DFETCHCONTENT_FULLY_DISCONNECTED=ON")
 
+    def test_a_project_around_it_has_the_same_dependencies(self):
+        """Targets of the names that nlohmann_json and zlib give themselves, made before and after ours."""
+        release = self.folder / "json"  # what would be fetched
+        (release / "include").mkdir(parents=True)
+        others = ("add_library(nlohmann_json INTERFACE)\n"
+                  "target_include_directories(nlohmann_json INTERFACE /usr/include)\n"
+                  "add_library(nlohmann_json::nlohmann_json ALIAS nlohmann_json)\n"
+                  "add_library(zlib INTERFACE)\nadd_library(ZLIB::ZLIB ALIAS zlib)\n")
+        ours = f"set(PRENORM_TORCH OFF)\nadd_subdirectory({SOURCE} prenorm)\n"
+        for name, lists in (("before", others + ours), ("after", ours + others)):
+            project = self.folder / name
+            project.mkdir()
+            (project / "main.cpp").write_text("int main() {}\n")
+            (project / "CMakeLists.txt").write_text(
+                "cmake_minimum_required(VERSION 3.22)\nproject(around CXX)\n" + lists +
+                "add_executable(around main.cpp)\ntarget_link_libraries(around prenorm::params nlohmann_json::nlohmann_json)\n")
+            for installed in (True, False):
+                without = () if installed else ("-DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON",
+                                                f"-DFETCHCONTENT_SOURCE_DIR_PRENORM_JSON={release}")
+                self.check_ok(self.configure(f"{name}_{installed}", *without, source=project))
+
+    def test_groups_stay_when_the_caller_wants_unity_builds(self):
+        """What is compiled together is ours to say: not everything can be."""
+        def units(way, *arguments):
+            self.check_ok(self.configure(way, f"-DCMAKE_PREFIX_PATH={TORCH}", *arguments, source=SOURCE))
+            return {str(path.relative_to(self.build)): path.read_text().replace(way, "")
+                    for path in (self.build / "modules").rglob("Unity/*")}
+
+        usual = units("usual")
+        self.assertGreater(len(usual), 4)
+        self.assertEqual(units("unity", "-DCMAKE_UNITY_BUILD=ON"), usual)
+        self.assertEqual(units("whole", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0"), usual)
+
     def test_the_installed_apps_run(self):
         self.assertIn("Usage: train", self.check_ok(run(self.prefix / "bin" / "prenorm-train", "--help")))
 
