@@ -101,7 +101,7 @@ fuzz() {
     reader=${folder##*/}
     mkdir -p "build/fuzz/corpus/$reader"
     PRENORM_FUZZ_READER=$reader ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 TMPDIR=/dev/shm build/fuzz/tests/fuzz \
-      -max_total_time=$((60 * minutes)) -timeout=20 -rss_limit_mb=4096 -close_fd_mask=1 \
+      -max_total_time=$((60 * minutes)) -timeout=20 -malloc_limit_mb=512 -rss_limit_mb=2048 -close_fd_mask=1 \
       -artifact_prefix="build/fuzz/findings/$reader-" "build/fuzz/corpus/$reader" "$folder" &>"build/fuzz/$reader.log" &
     running[$reader]=$!
   done

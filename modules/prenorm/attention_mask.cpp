@@ -66,12 +66,13 @@ AttentionMask AttentionMask::padding(const Tensor& keys) {
   TORCH_CHECK(keys.dim() == 2, "the padding mask is ", keys.sizes(), "; give [B, T]");
   AttentionMask mask;
   mask.padding_ = keys;
-  if (keys.is_floating_point() && keys.numel() > 0) {
+  if (!keys.is_floating_point()) return mask;
+  if (keys.numel() > 0 && !keys.is_meta()) {
     const auto greatest = keys.detach().max().item<double>();
     TORCH_CHECK(greatest <= 0.0, "the padding mask holds ", greatest, ", but a floating one is added to the scores: 0 ",
                 "attends, -inf hides; give bool (true: a real token) or no values above 0");
-    mask.padding_ = keys.masked_fill(keys <= kHidesKey, kHidden);
   }
+  mask.padding_ = keys.masked_fill(keys <= kHidesKey, kHidden);
   return mask;
 }
 

@@ -30,7 +30,7 @@ class Crash(app.AppTest):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        (self.folder / "data.txt").write_text("a b\tx\nb a\ty\n")
+        (self.folder / "data.txt").write_text(2 * "a b\tx\nb a\ty\n")
         self.data = ("--train", self.folder / "data.txt", "--valid", self.folder / "data.txt", "--threads", 1)
 
     def start(self, *arguments, **options):

@@ -388,7 +388,7 @@ class Resume(app.AppTest):
         self.train("--config", run / "run.json", "--out", again)
         self.assertEqual(json.loads((again / "run.json").read_text()), effective)
         self.assertEqual(losses(run), losses(again))
-        cases = (("{", "is not a JSON object of options"), ("[]", "is not a JSON object of options"),
+        cases = (("{", "not valid JSON at byte 2"), ("[]", "is not a JSON object of options"),
                  ('{"d_model": 16}', 'there is no option "d_model"'), ('{"out": "x"}', 'no option "out"'),
                  ('{"resume": "x"}', 'no option "resume"'), ('{"steps": 0}', "--steps"),
                  ('{"steps": "many"}', "many"), ('{"seed": 1e20}', "--seed"),
