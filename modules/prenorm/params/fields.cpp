@@ -344,9 +344,10 @@ void Fields::doubt_unread() const {
   if (has("auto_map")) doubt("auto_map: the net is built by code of its own, which may build another one");
   std::string line;
   for (const auto& [key, value] : data_->json.at(SortedJson::json_pointer(pointer_)).items()) {
-    if (value.is_object() && std::any_of(data_->read.begin(), data_->read.end(), [&](const std::string& name) {
-          return name.starts_with(pointer_ + "/" + key + "/");
-        })) {
+    const auto lies_in = [start = pointer_ + "/" + key + "/"](const std::string& name) {
+      return name.starts_with(start);
+    };
+    if (value.is_object() && std::any_of(data_->read.begin(), data_->read.end(), lies_in)) {
       object(key).doubt_unread();
     } else if (may_change_the_net(key)) {
       line += (line.empty() ? "" : ", ") + prefix_ + key + " " + value.dump().substr(0, 40);
