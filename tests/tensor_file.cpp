@@ -219,6 +219,10 @@ TEST_CASE("a sharded checkpoint is one file to its reader") {
   index(map);
   CHECK(error_of(folder.path / "model.safetensors.index.json") ==
         "names the shard \"" + second + "\", which is missing");
+  const std::string too_long(300, 's');
+  index("\"a\":\"" + too_long + "\"");
+  CHECK(error_of(folder.path / "model.safetensors.index.json").find("which is missing") != std::string::npos);
+  index(map);
 
   const std::string replica = tensor("a", "F32", "[2]", "[4,12]") + "," + tensor("c", "U8", "[1]", "[12,13]");
   folder.write(second, safetensors("{" + tensor("b", "F32", "[1]", "[0,4]") + "," + replica + "}", 13));
