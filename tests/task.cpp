@@ -5,9 +5,8 @@
 #include <map>
 #include <set>
 
-#include "catch.h"
 #include "prenorm/error.h"
-#include "throws.h"
+#include "support.h"
 
 namespace task_test {
 

@@ -10,10 +10,9 @@
 #include <sstream>
 #include <thread>
 
-#include "catch.h"
 #include "folder.h"
 #include "prenorm/error.h"
-#include "throws.h"
+#include "support.h"
 
 namespace text_dataset_test {
 

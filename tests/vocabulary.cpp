@@ -2,11 +2,10 @@
 
 #include <fstream>
 
-#include "catch.h"
 #include "folder.h"
 #include "prenorm/error.h"
 #include "prenorm/file.h"
-#include "throws.h"
+#include "support.h"
 
 namespace vocabulary_test {
 

@@ -43,7 +43,7 @@ void EmbeddingsImpl::reset() {
   if (options.norm()) {
     norm = register_module("norm", detail::layer_norm(d_model, options.eps(), options.norm_bias()));
   }
-  drop = register_module("drop", torch::nn::Dropout(options.dropout()));
+  drop = register_module("drop", Dropout(options.dropout()));
 }
 
 void EmbeddingsImpl::pretty_print(std::ostream& stream) const {

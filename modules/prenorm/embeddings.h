@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "prenorm/dropout.h"
 #include "prenorm/positional_encoding.h"
 
 namespace prenorm {
@@ -49,7 +50,7 @@ class EmbeddingsImpl : public Cloneable<EmbeddingsImpl> {
   PositionalEncoding position{nullptr};
   torch::nn::Embedding segment{nullptr};  ///< empty without segments
   torch::nn::LayerNorm norm{nullptr};     ///< empty without a norm
-  torch::nn::Dropout drop{nullptr};
+  Dropout drop{nullptr};
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(Tensor())})

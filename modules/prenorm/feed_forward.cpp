@@ -34,7 +34,7 @@ void FeedForwardImpl::reset() {
   net = register_module("net", torch::nn::Sequential());
   net->push_back(Linear(LinearOptions(d_model, d_ff).bias(options.bias())));
   net->push_back(activation_module(options.activation()));
-  net->push_back(torch::nn::Dropout(options.dropout()));
+  net->push_back(Dropout(options.dropout()));
   net->push_back(Linear(LinearOptions(d_ff, d_model).bias(options.bias())));
 }
 

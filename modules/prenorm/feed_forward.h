@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "prenorm/config.h"
-#include "prenorm/module.h"
+#include "prenorm/dropout.h"
 
 namespace prenorm {
 

@@ -45,7 +45,7 @@ std::string spelled(double value) {
 /// What LibTorch's modules compute with beside their tensors.
 std::string settings_of(const Module& part) {
   if (const auto* norm = part.as<torch::nn::LayerNormImpl>()) return "eps " + spelled(norm->options.eps());
-  if (const auto* drop = part.as<torch::nn::DropoutImpl>()) return "p " + spelled(drop->options.p());
+  if (const auto* drop = part.as<DropoutImpl>()) return "p " + spelled(drop->options.p());
   if (const auto* gelu = part.as<torch::nn::GELUImpl>()) return "approximate " + gelu->options.approximate();
   if (const auto* table = part.as<torch::nn::EmbeddingImpl>()) {
     const auto& options = table->options;

@@ -13,7 +13,7 @@ void SubLayerConnectionImpl::reset() {
   check_dropout("dropout", options.dropout());
   check_eps(options.eps());
   norm = register_module("norm", detail::layer_norm(options.d_model(), options.eps(), options.norm_bias()));
-  drop = register_module("drop", torch::nn::Dropout(options.dropout()));
+  drop = register_module("drop", Dropout(options.dropout()));
 }
 
 void SubLayerConnectionImpl::pretty_print(std::ostream& stream) const {

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "prenorm/config.h"
-#include "prenorm/module.h"
+#include "prenorm/dropout.h"
 
 namespace prenorm {
 
@@ -44,7 +44,7 @@ class SubLayerConnectionImpl : public Cloneable<SubLayerConnectionImpl> {
 
   SubLayerConnectionOptions options;
   torch::nn::LayerNorm norm{nullptr};
-  torch::nn::Dropout drop{nullptr};
+  Dropout drop{nullptr};
 };
 TORCH_MODULE(SubLayerConnection);
 

@@ -355,6 +355,7 @@ Definition definition(const torch::nn::Module& module) {
   }
   if (const auto* norm = module.as<nn::LayerNormImpl>()) return definition(*norm);
   if (const auto* drop = module.as<nn::DropoutImpl>()) return {"Dropout", kDropout, {{"p", drop->options.p()}}};
+  if (const auto* drop = module.as<DropoutImpl>()) return {"Dropout", kDropout, {{"p", drop->options.p()}}};
   if (module.as<nn::EmbeddingImpl>() != nullptr) return {"Embedding", kEmbedding};
   if (const auto* gelu = module.as<nn::GELUImpl>()) return definition(*gelu);
   if (module.as<nn::ReLUImpl>() != nullptr) return {"ReLU", kRelu};

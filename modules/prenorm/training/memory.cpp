@@ -118,11 +118,9 @@ double step_bytes(const ModelConfig& config, Precision precision, double sequenc
 
   // A layer, for each token. Float: the inputs of the norms, which are the residual stream, and small things: their
   // statistics, the logarithms of softmax's sums, masks. `element`: both normalised, q, k, v, the attended, and that
-  // with the padding zeroed; of the feed-forward what the activation (except relu, whose output is kept anyway), the
-  // dropout and the second matrix need.
-  const double wide = drops ? 3 : relu ? 1 : 2;
+  // with the padding zeroed; of the feed-forward what the activation (relu: its output) and the second matrix need.
+  const double wide = relu && !drops ? 1 : 2;
   double layer = 4 * (2 * d + of.heads + 8) + element * ((attention_drops ? 6 : 7) * d + wide * f);
-  if (drops) layer += element * 2 * d;  // the noise of both sub-layers
   // The weights as softmax gives them, their noise and the product, all in float as q, k and v then are.
   if (attention_drops) layer += 3 * weights + (4 - element) * 3 * d;
 
