@@ -49,6 +49,27 @@ TEST_CASE("a layer is the course's two lines") {
   }
 }
 
+TEST_CASE("in training a layer drops after each sub-layer, inside the feed-forward block and among its weights") {
+  const auto options = layer().dropout(0.3).attention_dropout(0.2);
+  EncoderLayer block(options);
+  auto [mha, ff, sub1, sub2] = std::tuple(block->mha, block->ff, block->sub1, block->sub2);
+  CHECK((sub1->drop->options.p() == 0.3 && sub2->drop->options.p() == 0.3 && mha->options.dropout() == 0.2));
+  CHECK(ff->net->at<prenorm::DropoutImpl>(2).options.p() == 0.3);
+  const Tensor x = torch::randn({B, T, D});
+  const auto same_seed = [] { torch::manual_seed(12); };
+  same_seed();
+  const Tensor found = block(x);
+  same_seed();
+  const Tensor y = x + sub1->drop(std::get<0>(mha(sub1->norm(x))));
+  CHECK(same(found, y + sub2->drop(ff(sub2->norm(y)))));
+  Tensor z = sub1->norm(y);
+  same_seed();
+  const Tensor fed = ff(z);
+  same_seed();
+  z = ff->net[0]->as<torch::nn::LinearImpl>()->forward(z);
+  CHECK(same(fed, ff->net[3]->as<torch::nn::LinearImpl>()->forward(prenorm::Dropout(0.3)(torch::gelu(z)))));
+}
+
 TEST_CASE("one layer of the course has 3,150,336 parameters, with attention biases 3,152,384") {
   CHECK(count(*EncoderLayer()) == 1'048'576 + 2'099'712 + 2'048);
   CHECK(count(*EncoderLayer(EncoderLayerOptions(512, 8).attention_bias(true))) == 3'152'384);

@@ -2,6 +2,9 @@
 
 #include <cmath>
 
+#include "prenorm/unpadded.h"
+#include "prenorm/unpadded_attention.h"
+
 namespace prenorm {
 namespace {
 
@@ -9,9 +12,30 @@ Tensor zero_where(const Tensor& hidden, const Tensor& x) {
   return hidden.defined() ? x.masked_fill(hidden, 0.0) : x;
 }
 
+/// [1,1,N,N]: which tokens of an unpadded row see which.
+Tensor own_sequence_scores(const AttentionMask::Prepared& mask, torch::Device device) {
+  const Tensor lengths = torch::tensor(mask.sequences);
+  const Tensor sequence = torch::arange(lengths.size(0)).repeat_interleave(lengths).to(device);  // [N]
+  const Tensor own = (sequence.unsqueeze(1) == sequence).unsqueeze(0).unsqueeze(0);
+  return mask.causal ? own & causal_scores(own.size(-1), device) : own;
+}
+
+/// Of an unpadded row, whose sequences are padded again for what LibTorch computes in padded batches alone.
+Tensor fused_in_row(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask::Prepared& mask,
+                    double dropout) {
+  if (q.is_cpu() && dropout == 0.0) return unpadded_attention(q, k, v, mask.sequences, mask.causal);
+  const Unpadded row(mask.sequences, mask.causal, q.device());
+  const auto padded = [&](const Tensor& x) { return row.pad(x.transpose(1, 2)).transpose(1, 2); };
+  const AttentionMask lengths = AttentionMask::lengths(mask.sequences);
+  const Tensor output = std::get<0>(
+      attention(padded(q), padded(k), padded(v), mask.causal ? lengths & AttentionMask::causal() : lengths, dropout));
+  return row.pack(output.transpose(1, 2)).transpose(1, 2);
+}
+
 Tensor attention_weights(const Tensor& q, const Tensor& k, const AttentionMask::Prepared& mask) {
   Tensor scores = torch::matmul(q / std::sqrt(static_cast<double>(q.size(-1))), k.transpose(-2, -1));  // [B,H,Tq,Tk]
-  const Tensor shown = mask.causal ? causal_scores(q.size(2), q.device()) : mask.scores;
+  Tensor shown = mask.causal ? causal_scores(q.size(2), q.device()) : mask.scores;
+  if (!mask.sequences.empty()) shown = own_sequence_scores(mask, q.device());
   if (shown.defined()) {
     scores = shown.scalar_type() == torch::kBool ? scores.masked_fill(~shown, -INFINITY) : scores + shown;
   }
@@ -28,6 +52,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
   const auto ready = mask.prepare(q.size(0), q.size(1), q.size(2), k.size(2), q.options());
   const auto& hidden = ready.prepared();
 
+  if (!need_weights && !hidden.sequences.empty()) return {fused_in_row(q, k, v, hidden, dropout), Tensor()};
   if (!need_weights) {
     const Tensor output = at::scaled_dot_product_attention(
         q, k, v, hidden.scores.defined() ? std::optional(hidden.scores) : std::nullopt, dropout, hidden.causal);
@@ -35,6 +60,15 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
   }
   const Tensor weights = torch::dropout(attention_weights(q, k, hidden), dropout, /*train=*/true);
   return {torch::matmul(weights, v), weights};
+}
+
+std::tuple<Tensor, Tensor> attention_in_heads(const Tensor& qkv, std::int64_t heads, const AttentionMask& mask,
+                                              double dropout, bool need_weights) {
+  const auto in_heads = [&](const Tensor& x) { return x.unflatten(-1, {heads, -1}).transpose(1, 2); };
+  const auto parts = qkv.chunk(3, -1);  // 3 of [B,T,D] -> [B,H,T,D/H]
+  const auto [y, weights] =
+      attention(in_heads(parts[0]), in_heads(parts[1]), in_heads(parts[2]), mask, dropout, need_weights);
+  return {y.transpose(1, 2).flatten(2), weights};  // [B,H,T,D/H] -> [B,T,D]
 }
 
 MultiHeadAttentionImpl::MultiHeadAttentionImpl(const MultiHeadAttentionOptions& options_) : options(options_) {
@@ -61,15 +95,10 @@ void MultiHeadAttentionImpl::pretty_print(std::ostream& stream) const {
 std::tuple<Tensor, Tensor> MultiHeadAttentionImpl::forward(const Tensor& x, const AttentionMask& mask,
                                                            bool need_weights) {
   check_input(x, options.d_model());
-  const auto batch = x.size(0), length = x.size(1), d_model = x.size(2), heads = options.num_heads();
-  const AttentionMask ready = mask.prepare(x, heads);
-  const Tensor qkv = in_proj(x)
-                         .view({batch, length, 3, heads, d_model / heads})  // [B,T,3,H,D/H]
-                         .permute({2, 0, 3, 1, 4});                         // [3,B,H,T,D/H]
+  const AttentionMask ready = mask.prepare(x, options.num_heads());
   const auto [y, weights] =
-      attention(qkv[0], qkv[1], qkv[2], ready, is_training() ? options.dropout() : 0.0, need_weights);
-  const Tensor merged = y.transpose(1, 2).reshape({batch, length, d_model});  // [B,H,T,D/H] -> [B,T,D]
-  return {ready.zero_past_lengths(out_proj(merged)), weights};
+      attention_in_heads(in_proj(x), options.num_heads(), ready, is_training() ? options.dropout() : 0.0, need_weights);
+  return {ready.zero_past_lengths(out_proj(y)), weights};
 }
 
 }  // namespace prenorm

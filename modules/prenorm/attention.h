@@ -17,6 +17,10 @@ namespace prenorm {
 std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask = {},
                                      double dropout = 0.0, bool need_weights = false);
 
+/// The same for heads side by side: qkv [B,T,3D], queries, keys and values in that order -> (output [B,T,D], weights).
+std::tuple<Tensor, Tensor> attention_in_heads(const Tensor& qkv, std::int64_t heads, const AttentionMask& mask = {},
+                                              double dropout = 0.0, bool need_weights = false);
+
 struct MultiHeadAttentionOptions {
   MultiHeadAttentionOptions(std::int64_t d_model, std::int64_t num_heads = 8)  // NOLINT(google-explicit-constructor)
       : d_model_(d_model), num_heads_(num_heads) {}

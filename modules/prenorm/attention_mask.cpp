@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace prenorm {
@@ -37,6 +38,12 @@ Tensor both(const Tensor& a, const Tensor& b) {
   if (a.scalar_type() == torch::kBool && other.scalar_type() == torch::kBool) return a & other;
   const auto type = a.scalar_type() == torch::kBool ? other.scalar_type() : a.scalar_type();
   return as_added(a, type) + as_added(other, type);
+}
+
+void check_not_negative(const std::vector<std::int64_t>& lengths) {
+  for (size_t b = 0; b < lengths.size(); ++b) {
+    TORCH_CHECK(lengths[b] >= 0, "length ", lengths[b], " of sequence ", b, " is negative");
+  }
 }
 
 }  // namespace
@@ -77,11 +84,16 @@ AttentionMask AttentionMask::padding(const Tensor& keys) {
 }
 
 AttentionMask AttentionMask::lengths(std::vector<std::int64_t> lengths) {
-  for (size_t b = 0; b < lengths.size(); ++b) {
-    TORCH_CHECK(lengths[b] >= 0, "length ", lengths[b], " of sequence ", b, " is negative");
-  }
+  check_not_negative(lengths);
   AttentionMask mask;
   mask.lengths_ = std::move(lengths);
+  return mask;
+}
+
+AttentionMask AttentionMask::unpadded(std::vector<std::int64_t> lengths) {
+  check_not_negative(lengths);
+  AttentionMask mask;
+  mask.sequences_ = std::move(lengths);
   return mask;
 }
 
@@ -112,6 +124,10 @@ AttentionMask AttentionMask::operator&(const AttentionMask& other) const {
     std::ranges::transform(*lengths_, *other.lengths_, mask.lengths_->begin(),
                            [](auto a, auto b) { return std::min(a, b); });
   }
+  mask.sequences_ = sequences_ ? sequences_ : other.sequences_;
+  TORCH_CHECK(!mask.sequences_ || !((sequences_ && other.sequences_) || mask.dense_.defined() ||
+                                    mask.padding_.defined() || mask.lengths_),
+              "an unpadded mask combines with a causal one alone");
   return mask;
 }
 
@@ -140,6 +156,13 @@ AttentionMask AttentionMask::prepare(std::int64_t batch, std::int64_t heads, std
   TORCH_CHECK(!causal_ || queries == keys, "a causal mask needs as many queries as keys, got ", queries, " and ", keys);
 
   Prepared ready;
+  if (sequences_) {
+    const auto tokens = std::accumulate(sequences_->begin(), sequences_->end(), std::int64_t{0});
+    TORCH_CHECK(batch == 1 && queries == tokens && keys == tokens, "the unpadded mask is of ", tokens,
+                " tokens in one row, the queries are [B, T] = [", batch, ", ", queries, "] and the keys [", batch, ", ",
+                keys, "]");
+    ready.sequences = *sequences_;
+  }
   ready.past = past_lengths(batch, keys, key.device);
   const bool written_out = dense_.defined() || padding_.defined();
   // Keys past the end are later than any real query, so a causal mask hides them already.
@@ -186,14 +209,23 @@ Tensor AttentionMask::past_lengths(std::int64_t batch, std::int64_t length, torc
       prepared_->first.device == device) {
     return prepared_->second.past;
   }
+  check_lengths(batch, length);
+  if (std::ranges::all_of(*lengths_, [&](std::int64_t own) { return own == length; })) return {};
+  return torch::arange(length, device).unsqueeze(0) >=
+         torch::tensor(*lengths_).to(device, /*non_blocking=*/true).unsqueeze(1);
+}
+
+const std::vector<std::int64_t>* AttentionMask::only_lengths() const {
+  return lengths_ && !dense_.defined() && !padding_.defined() ? &*lengths_ : nullptr;
+}
+
+void AttentionMask::check_lengths(std::int64_t batch, std::int64_t length) const {
+  if (!lengths_) return;
   TORCH_CHECK(static_cast<std::int64_t>(lengths_->size()) == batch, "the mask has ", lengths_->size(),
               " lengths for a batch of ", batch);
   for (size_t b = 0; b < lengths_->size(); ++b) {
     TORCH_CHECK((*lengths_)[b] <= length, "length ", (*lengths_)[b], " of sequence ", b, " exceeds T ", length);
   }
-  if (std::ranges::all_of(*lengths_, [&](std::int64_t own) { return own == length; })) return {};
-  return torch::arange(length, device).unsqueeze(0) >=
-         torch::tensor(*lengths_).to(device, /*non_blocking=*/true).unsqueeze(1);
 }
 
 Tensor AttentionMask::real_tokens(std::int64_t batch, std::int64_t length, torch::Device device) const {

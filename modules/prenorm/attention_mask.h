@@ -42,6 +42,10 @@ class AttentionMask {
   /// Sequence b has `lengths[b]` tokens, at its start; what follows is padding. Each is at least 0 and at most T.
   static AttentionMask lengths(std::vector<std::int64_t> lengths);
 
+  /// The sequences of an unpadded batch, which lie one after another in one row [1,N,...]: `lengths[b]` tokens that see
+  /// their own sequence alone. Combines with `causal`, with nothing else.
+  static AttentionMask unpadded(std::vector<std::int64_t> lengths);
+
   /// Query t sees keys 0..t.
   static AttentionMask causal();
 
@@ -67,8 +71,16 @@ class AttentionMask {
     Tensor dead;          ///< bool, broadcastable to [B,H,Tq,1]: queries with nothing to attend to, whose scores are
                           ///< left open so that softmax stays finite; undefined: there are none
     Tensor past;          ///< [B,Tk] bool: positions past the lengths; undefined: there are none
+    std::vector<std::int64_t> sequences;  ///< of an unpadded row, not written out in `scores`; empty: there is padding
   };
   const Prepared& prepared() const;
+
+  /// The lengths, where nothing but these and causality hides keys; else null.
+  const std::vector<std::int64_t>* only_lengths() const;
+  bool is_causal() const { return causal_; }
+
+  /// Throws c10::Error naming the length that does not fit a batch [B,T].
+  void check_lengths(std::int64_t batch, std::int64_t length) const;
 
   /// Which positions hold tokens, [B,T] bool, as far as lengths and padding tell; undefined: all of them.
   Tensor real_tokens(std::int64_t batch, std::int64_t length, torch::Device device) const;
@@ -90,7 +102,7 @@ class AttentionMask {
   Tensor dense_;             // broadcastable to [B,H,Tq,Tk]
   bool maybe_keys_ = false;  // two dimensions came without a name, and may be meant as key padding
   Tensor padding_;           // [B,Tk]
-  std::optional<std::vector<std::int64_t>> lengths_;
+  std::optional<std::vector<std::int64_t>> lengths_, sequences_;
   bool causal_ = false;
   std::shared_ptr<const std::pair<Key, Prepared>> prepared_;
 };

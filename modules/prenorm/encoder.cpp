@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "prenorm/layer_norm.h"
+#include "prenorm/unpadded.h"
 
 namespace prenorm {
 
@@ -55,6 +56,8 @@ Tensor EncoderImpl::finish(const Tensor& x, const AttentionMask& mask) {
 }
 
 Tensor EncoderImpl::forward(const Tensor& x, const AttentionMask& mask) {
+  check_input(x, options.layers().front().d_model());
+  if (const auto row = Unpadded::of(x, mask)) return row->pad(forward(row->pack(x), row->mask()));
   const AttentionMask ready = prepared(x, mask);
   Tensor y = x;
   for (size_t i = 0; i < layers->size(); ++i) y = layer(i).forward(y, ready);

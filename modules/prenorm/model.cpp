@@ -1,6 +1,7 @@
 #include "prenorm/model.h"
 
 #include "prenorm/error.h"
+#include "prenorm/unpadded.h"
 
 namespace prenorm {
 namespace {
@@ -44,6 +45,19 @@ Tensor first_of_real(const Tensor& x, const Tensor& real) {
   return x.gather(1, first.expand({-1, -1, x.size(2)})).squeeze(1);                     // [B,D]
 }
 
+AttentionMask shown_by(const ModelConfig& config, const AttentionMask& mask) {
+  return config.causal ? mask & AttentionMask::causal() : mask;
+}
+
+/// The encoder's output x [B,T,D] through the head.
+Tensor headed(const ModelConfig& config, const Tensor& x, const AttentionMask& mask,
+              const std::function<Tensor(const Tensor&)>& head) {
+  if (config.head == Head::none) return x;
+  if (config.head == Head::token) return mask.zero_past_lengths(head(x));
+  const Tensor real = mask.real_tokens(x.size(0), x.size(1), x.device());
+  return head(config.head == Head::sequence_mean ? mean_of_real(x, real) : first_of_real(x, real));
+}
+
 void check_config(const ModelConfig& config) {
   try {
     config.validate();
@@ -53,6 +67,18 @@ void check_config(const ModelConfig& config) {
 }
 
 }  // namespace
+
+Tensor detail::answers(const ModelConfig& config, const Tensor& x, const AttentionMask& mask,
+                       const std::function<Tensor(const Tensor&, const AttentionMask&)>& encode,
+                       const std::function<Tensor(const Tensor&)>& head) {
+  const AttentionMask shown = shown_by(config, mask);
+  if (const auto row = Unpadded::of(x, shown)) {
+    const Tensor y = encode(row->pack(x), row->mask());
+    return config.head == Head::token ? row->pad(head(y)) : headed(config, row->pad(y), shown, head);
+  }
+  const AttentionMask ready = shown.prepare(x, config.num_heads);
+  return headed(config, encode(x, ready), ready, head);
+}
 
 EncoderModelImpl::EncoderModelImpl(const ModelConfig& config_) : config(config_) {
   EncoderModelImpl::reset();
@@ -94,28 +120,18 @@ void EncoderModelImpl::pretty_print(std::ostream& stream) const {
 }
 
 Tensor EncoderModelImpl::forward(const Tensor& ids, const AttentionMask& mask, const Tensor& segment_ids) {
-  const Tensor x = embeddings(ids, segment_ids);
-  const AttentionMask ready = prepared(x, mask);
-  return apply_head(encoder(x, ready), ready);
+  return detail::answers(
+      config, embeddings(ids, segment_ids), mask,
+      [&](const Tensor& x, const AttentionMask& shown) { return encoder(x, shown); },
+      [&](const Tensor& x) { return head(x); });
 }
 
 EncoderStates EncoderModelImpl::inspect(const Tensor& ids, const AttentionMask& mask, const Tensor& segment_ids) {
   const Tensor x = embeddings(ids, segment_ids);
-  const AttentionMask ready = prepared(x, mask);
+  const AttentionMask ready = shown_by(config, mask).prepare(x, config.num_heads);
   EncoderStates states = encoder->inspect(x, ready);
-  states.output = apply_head(states.output, ready);
+  states.output = headed(config, states.output, ready, [&](const Tensor& y) { return head(y); });
   return states;
-}
-
-AttentionMask EncoderModelImpl::prepared(const Tensor& x, const AttentionMask& mask) const {
-  return (config.causal ? mask & AttentionMask::causal() : mask).prepare(x, config.num_heads);
-}
-
-Tensor EncoderModelImpl::apply_head(const Tensor& x, const AttentionMask& mask) {
-  if (config.head == Head::none) return x;
-  if (config.head == Head::token) return mask.zero_past_lengths(head(x));
-  const Tensor real = mask.real_tokens(x.size(0), x.size(1), x.device());
-  return head(config.head == Head::sequence_mean ? mean_of_real(x, real) : first_of_real(x, real));
 }
 
 }  // namespace prenorm

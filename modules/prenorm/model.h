@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "prenorm/config.h"
@@ -8,6 +9,16 @@
 #include "prenorm/encoder.h"
 
 namespace prenorm {
+
+namespace detail {
+
+/// What a model of this configuration answers, from its embeddings x [B,T,D] on: `encode` is its encoder, and `head` the
+/// linear one, called where the configuration has a head.
+Tensor answers(const ModelConfig& config, const Tensor& x, const AttentionMask& mask,
+               const std::function<Tensor(const Tensor&, const AttentionMask&)>& encode,
+               const std::function<Tensor(const Tensor&)>& head);
+
+}  // namespace detail
 
 /// The whole model (the course, module 6): Embeddings -> Encoder -> head, determined by a ModelConfig.
 ///
@@ -39,10 +50,6 @@ class EncoderModelImpl : public Cloneable<EncoderModelImpl> {
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(AttentionMask())}, {2, torch::nn::AnyValue(Tensor())})
-
- private:
-  AttentionMask prepared(const Tensor& x, const AttentionMask& mask) const;
-  Tensor apply_head(const Tensor& x, const AttentionMask& mask);
 };
 TORCH_MODULE(EncoderModel);
 
