@@ -18,7 +18,7 @@ Operator found(const char* name, const char* overload, const std::string& types)
   std::string own;
   for (const auto& argument : op->schema().arguments()) own += argument.type()->annotation_str() + " ";
   own += "->";
-  for (const auto& result : op->schema().returns()) own += " " + result.type()->annotation_str();
+  for (const auto& result : op->schema().returns()) own.append(" ").append(result.type()->annotation_str());
   return own == types ? op : std::nullopt;
 }
 
