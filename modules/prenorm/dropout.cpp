@@ -43,11 +43,13 @@ PRENORM_WIDE void draw(Words& words, std::uint64_t key) {
   }
 }
 
+// Multiplies, as LibTorch's does: a choice of two values would be a branch, which processors guess wrong.
 template <typename Scalar>
 void drop_block(const Scalar* x, Scalar* y, std::int64_t size, const Words& words, std::uint32_t dropped,
                 Scalar scale) {
   for (std::int64_t i = 0; i < size; ++i) {
-    y[i] = words[static_cast<size_t>(i)] >= dropped ? static_cast<Scalar>(x[i] * scale) : Scalar(0);
+    const Scalar factor = words[static_cast<size_t>(i)] >= dropped ? scale : Scalar(0);
+    y[i] = x[i] * factor;
   }
 }
 
