@@ -193,22 +193,24 @@ Contender torch_nn(const Spec& spec, bool train) {
   return contender;
 }
 
-/// The matrix products of a forward pass back to back, and nothing else: what the machine could do.
-Contender roof(const Spec& spec, bool pack) {
+/// The matrix products of a forward pass, or of a training step, back to back, and nothing else: what the machine could do.
+Contender roof(const Spec& spec, bool train, bool pack) {
   const auto d = spec.config.d_model, f = spec.config.d_ff, heads = spec.config.num_heads;
   const auto batch = spec.ids.size(0), length = spec.ids.size(1), rows = batch * length;
   const auto type = spec.bfloat16 ? torch::kBFloat16 : torch::kFloat;
   const auto options = torch::dtype(type).device(spec.device);
   std::vector<std::function<void()>> products;
   for (std::int64_t i = 0; i < spec.config.num_layers; ++i) {
-    for (const auto& [in, out] : std::vector<std::pair<std::int64_t, std::int64_t>>{{d, 3 * d}, {d, d}, {d, f}, {f, d}}) {
+    for (const auto& [in, out] :
+         std::vector<std::pair<std::int64_t, std::int64_t>>{{d, 3 * d}, {d, d}, {d, f}, {f, d}}) {
       nn::Linear linear(nn::LinearOptions(in, out).bias(false));
       linear->to(spec.device, type);
-      const Tensor x = torch::randn({rows, in}, options);
+      const Tensor x = torch::randn({rows, in}, options), y = torch::randn({rows, out}, options);
       products.push_back([x, product = PackedLinear(*linear, pack)] { product(x); });
+      if (train) products.push_back([x, y, w = linear->weight] { at::mm(y, w), at::mm(y.t(), x); });
     }
     const Tensor q = torch::randn({batch * heads, length, d / heads}, options), k = q.transpose(1, 2).contiguous();
-    products.push_back([=] { at::bmm(at::bmm(q, k), q); });
+    for (int pass = 0; pass < (train ? 3 : 1); ++pass) products.push_back([=] { at::bmm(at::bmm(q, k), q); });
   }
   const auto all = [products] {
     const torch::NoGradGuard no_grad;
@@ -223,8 +225,8 @@ Contender contender(const std::string& name, const Spec& spec, bool train) {
       {"prenorm", [&] { return train ? ours_trained(spec) : ours_prepared(spec); }},
       {"prenorm padded", [&] { return ours_padded(spec); }},
       {"torch::nn (C++)", [&] { return torch_nn(spec, train); }},
-      {"roof plain", [&] { return roof(spec, /*pack=*/false); }},
-      {"roof prepacked", [&] { return roof(spec, /*pack=*/true); }}};
+      {"roof plain", [&] { return roof(spec, train, /*pack=*/false); }},
+      {"roof prepacked", [&] { return roof(spec, train, /*pack=*/true); }}};
   require(contenders.contains(name), "there is no contender ", name);
   return contenders.at(name)();
 }

@@ -3,12 +3,12 @@
 
     bench.py build/release/apps                        every case, every contender that is there
     bench.py build/release/apps --cases I1 T2          these
-    bench.py build/release/apps --before OTHER/apps    another build's train app takes part in A1
+    bench.py build/release/apps --before OTHER/apps    another build's train app takes part in A1-sort and A1-reverse
 
 Each contender of a case is a process of its own. All are started, their answers compared on the real tokens, and then
 timed in turn, round after round, in an order that rotates; the first round is dropped. A contender's time is the median of
 its rounds' medians, its spread the lowest and highest of them, and a ratio is a median divided by ours: above 1, we are
-faster. `roof` is the case's matrix products back to back, without anything else, plain or prepacked, whichever is faster.
+faster. `roof` is the case's matrix products back to back, without anything else, of padding too; plain or prepacked, whichever is faster.
 Writes results.json, every time in it, and ratios.svg.
 """
 
@@ -31,7 +31,7 @@ ROOFS = ("roof plain", "roof prepacked")
 PROGRAM = (OURS, "prenorm padded", "torch::nn (C++)", *ROOFS)  # contenders of bench.cpp, the others of bench_peers.py
 INFERENCE = (OURS, "torch::nn (C++)", "lesson (Python)", "torch.nn (Python)", "torch.compile", "ONNX Runtime",
              "CTranslate2", *ROOFS)
-TRAINING = (OURS, "prenorm padded", "torch::nn (C++)", "lesson (Python)", "torch.nn (Python)", "torch.compile")
+TRAINING = (OURS, "prenorm padded", "torch::nn (C++)", "lesson (Python)", "torch.nn (Python)", "torch.compile", ROOFS[0])
 SECONDS = 0.7  # about as long a contender runs in a round
 
 SENTENCES = {
@@ -56,9 +56,10 @@ def trained(d_model, layers):
 
 
 def uniform(batch, length):
-    """`batch` lengths from 1 to `length`, the same at each call."""
-    numbers = random.Random(f"{batch} of {length}")
-    return [numbers.randint(1, length) for _ in range(batch)]
+    """Lengths spread evenly over 1 to `length`, in a random order that is always the same."""
+    lengths = [(2 * i + 1) * length // (2 * batch) or 1 for i in range(batch)]
+    random.Random(1).shuffle(lengths)
+    return lengths
 
 
 def case(config, lengths, train=False):
@@ -191,14 +192,14 @@ def measure(name, spec, arguments, folder):
     """The contenders of a case that took part, and why others did not."""
     spec = spec | {"threads": arguments.threads, "device": arguments.device, "precision": arguments.precision}
     names = INFERENCE if not spec.get("train") else TRAINING
+    if "task" not in spec and arguments.contenders:
+        names = [known for known in names if known in (OURS, *arguments.contenders)]
     if "task" in spec:
         names = ("train", "train before") if arguments.before else ("train",)
         spec |= {"lengths": [1], "length": 1, "train": False, "config": BASE, "programs": str(arguments.programs.resolve())}
     else:
         spec["weights_path"] = str(folder / "weights.safetensors")
         write_weights(spec["config"], spec["weights_path"])
-    if arguments.contenders:
-        names = [known for known in names if known in (OURS, "train", *arguments.contenders)]
     if len(set(spec["lengths"])) == 1:
         names = [known for known in names if known != "prenorm padded"]
 
@@ -322,7 +323,8 @@ def positive(text):
 
 def main():
     known = sorted({*INFERENCE, *TRAINING} - {OURS})
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(2, f"bench: {message}\n")
     parser.add_argument("programs", type=pathlib.Path, help="folder of the built programs")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--contenders", nargs="+", choices=known, metavar="NAME",
@@ -332,7 +334,7 @@ def main():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--before", type=pathlib.Path, help="folder of another build's programs")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/bench"))
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parents[1] / "build/bench")
     arguments = parser.parse_args()
     for folder in (arguments.programs, arguments.before):
         if folder is not None and not (folder / "train").exists():

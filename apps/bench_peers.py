@@ -68,8 +68,9 @@ class Contender:
 
 
 def lesson_model(spec):
-    # The table is plain loops there, which no program would run for each batch.
-    lesson.sinusoidal_table = functools.cache(lesson.sinusoidal_table)
+    # The table is made by plain loops there, which no program would run for each batch.
+    table = lesson.sinusoidal_table
+    lesson.sinusoidal_table = functools.cache(lambda *size: table(*size).to(spec.device))
     model = lesson.EncoderModel(spec.config)
     model.load_state_dict(spec.weights())
     return model
