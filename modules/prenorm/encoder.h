@@ -34,7 +34,8 @@ struct EncoderStates {
 /// L encoder layers, each built from its options with initial weights of its own, and a final norm (the course,
 /// module 6).
 ///
-/// x [B,T,D] -> [B,T,D]; where the mask knows lengths, `forward` computes no padding. Throws c10::Error when there is no layer or the layers differ in d_model.
+/// x [B,T,D] -> [B,T,D]; where the mask knows lengths, `forward` computes no padding. Throws c10::Error when there is no
+/// layer or the layers differ in d_model.
 class EncoderImpl : public Cloneable<EncoderImpl> {
  public:
   explicit EncoderImpl(const EncoderOptions& options);

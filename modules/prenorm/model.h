@@ -36,8 +36,8 @@ class EncoderModelImpl : public Cloneable<EncoderModelImpl> {
   Tensor forward(const Tensor& ids, const AttentionMask& mask = {}, const Tensor& segment_ids = {});
 
   /// Puts a fresh head, untied, in the body's type and on its device, in the place of the one there is, or takes that
-  /// away: for fine-tuning. To be called before an optimizer holds the parameters. Throws c10::Error when a head has no classes,
-  /// and nothing has changed.
+  /// away: for fine-tuning. To be called before an optimizer holds the parameters. Throws c10::Error when a head has no
+  /// classes, and nothing has changed.
   void set_head(Head kind, std::int64_t num_classes = 0);
 
   /// As `forward`, keeping every layer's output and attention weights.

@@ -17,8 +17,8 @@ namespace prenorm {
 /// `mask` is any dense tensor that AttentionMask takes, but [T,T] where T is B (give [1,T,T]), `padding` [B,T] what
 /// AttentionMask::padding takes. The state dict has our keys in our order, ties kept. The file starts in evaluation
 /// mode; `train()`, `eval()`, `freeze`, `.double()`, `.half()` and `.to(device)` work on what is loaded. Its tensors are
-/// on the CPU, wherever the module is, and no device is named in its code. Inside, `config.json` (an extra file) holds the ModelConfig of an EncoderModel
-/// (see saved_config), of the others the name of the module and its options.
+/// on the CPU, wherever the module is, and no device is named in its code. Inside, `config.json` (an extra file) holds
+/// the ModelConfig of an EncoderModel (see saved_config), of the others the name of the module and its options.
 ///
 /// The module, its mode and the random generators stay as they are. The file is replaced atomically and durably: throws
 /// Error naming the path when it cannot be written, c10::Error naming a module that has no TorchScript form or is not

@@ -32,7 +32,7 @@ enum class Outcome {
   on_target,    ///< an evaluation reached the target
   paused,       ///< stop_after was reached
   interrupted,  ///< somebody wanted it
-  diverged  ///< loss or gradient was no finite number, and the model is as before that step; or a weight or an evaluation is none
+  diverged      ///< loss or gradient was no finite number (the model is as before that step), or weight or evaluation
 };
 
 /// Runs training steps from where `state` is. On the CPU with one thread, a run that was saved and loaded at any step
