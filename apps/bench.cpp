@@ -88,15 +88,16 @@ Contender ours_trained(const Spec& spec) {
             model->eval();
             return model(spec.ids, spec.mask());
           },
-          [=] { trainer->step({spec.ids, spec.targets, spec.lengths}); }};
+          [=] {
+            trainer->step({spec.ids, spec.targets, spec.lengths});
+          }};
 }
 
 /// Our own step, with padding computed as an optimizer of a user's own would have it.
 Contender ours_padded(const Spec& spec) {
   EncoderModel model = spec.model();
   auto optimizer = std::make_shared<AdamW>(model->named_parameters(), AdamWOptions());
-  const AttentionMask mask =
-      spec.full ? AttentionMask() : AttentionMask::padding(~spec.padding());
+  const AttentionMask mask = spec.full ? AttentionMask() : AttentionMask::padding(~spec.padding());
   return {[=]() mutable {
             const torch::NoGradGuard no_grad;
             model->eval();
@@ -105,8 +106,7 @@ Contender ours_padded(const Spec& spec) {
           [=]() mutable {
             model->train();
             optimizer->zero_grad();
-            nn::functional::cross_entropy(model(spec.ids, mask).flatten(0, 1), spec.targets.flatten())
-                .backward();
+            nn::functional::cross_entropy(model(spec.ids, mask).flatten(0, 1), spec.targets.flatten()).backward();
             optimizer->clip_gradients(1.0);
             optimizer->step(1e-4);
           }};
