@@ -51,8 +51,11 @@ ModelConfig config() {
   return config;
 }
 
+/// In double of a sum; in float of the mean, as in training: a sum's gradients round by more than they are held to.
 std::vector<Tensor> gradients(const Tensor& output, const torch::nn::Module& module) {
-  return torch::autograd::grad({output.square().sum()}, module.parameters());
+  const Tensor squares = output.square();
+  return torch::autograd::grad({output.scalar_type() == torch::kDouble ? squares.sum() : squares.mean()},
+                               module.parameters());
 }
 
 AttentionMask mask_of(const Lengths& lengths, bool causal) {

@@ -65,7 +65,8 @@ Tensor Unpadded::pad(const Tensor& x) const {
   auto sizes = x.sizes().vec();
   sizes[0] = batch_ * longest_;
   sizes.erase(sizes.begin() + 1);
-  return torch::zeros(sizes, x.options()).index_copy(0, places_, x.squeeze(0)).unflatten(0, {batch_, longest_});
+  // index_copy would keep x for backward, only to know its shape.
+  return torch::zeros(sizes, x.options()).index_put_({places_}, x.squeeze(0)).unflatten(0, {batch_, longest_});
 }
 
 }  // namespace prenorm

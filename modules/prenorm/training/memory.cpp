@@ -149,7 +149,7 @@ double evaluation_bytes(const ModelConfig& config, double sequences, double t) {
   // In the attention: the embeddings, the residual stream, a norm's output, q, k, v and the attended, thrice where it is
   // zeroed past the lengths. Or the wide tensors before and behind the activation, or two of the logits' size. Beside
   // them ids, targets and answers.
-  return sequences * t * (4 * std::max({10 * of.d, 4 * of.d + 2 * of.f, 3 * of.d + 2 * answers}) + 40) +
+  return sequences * t * (4 * std::max({9 * of.d, 4 * of.d + 2 * of.f, 3 * of.d + 2 * answers}) + 40) +
          (sequences > 0 ? block_bytes(t, false) / 2 : 0);
 }
 
