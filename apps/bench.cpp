@@ -73,6 +73,16 @@ struct Contender {
   std::string other = {};  ///< what it computes, where its numbers are not the model's
 };
 
+/// What a model answers in evaluation mode; training goes on in its own.
+template <typename Model, typename... Inputs>
+std::function<Tensor()> evaluated(Model model, const Inputs&... inputs) {
+  return [=]() mutable {
+    const torch::NoGradGuard no_grad;
+    model->eval();
+    return model->forward(inputs...);
+  };
+}
+
 TrainingOptions training_options(const Spec& spec) {
   TrainingOptions options;
   options.schedule.peak = 1e-4;
@@ -83,12 +93,7 @@ TrainingOptions training_options(const Spec& spec) {
 Contender ours_trained(const Spec& spec) {
   auto model = spec.model();
   auto trainer = std::make_shared<Trainer>(model, training_options(spec));
-  return {[=]() mutable {
-            const torch::NoGradGuard no_grad;
-            model->eval();
-            return model(spec.ids, spec.mask());
-          },
-          [=] {
+  return {evaluated(model, spec.ids, spec.mask(), Tensor()), [=] {
             trainer->step({spec.ids, spec.targets, spec.lengths});
           }};
 }
@@ -98,12 +103,7 @@ Contender ours_padded(const Spec& spec) {
   EncoderModel model = spec.model();
   auto optimizer = std::make_shared<AdamW>(model->named_parameters(), AdamWOptions());
   const AttentionMask mask = spec.full ? AttentionMask() : AttentionMask::padding(~spec.padding());
-  return {[=]() mutable {
-            const torch::NoGradGuard no_grad;
-            model->eval();
-            return model(spec.ids, mask);
-          },
-          [=]() mutable {
+  return {evaluated(model, spec.ids, mask, Tensor()), [=]() mutable {
             model->train();
             optimizer->zero_grad();
             nn::functional::cross_entropy(model(spec.ids, mask).flatten(0, 1), spec.targets.flatten()).backward();
@@ -173,11 +173,7 @@ Contender torch_nn(const Spec& spec, bool train) {
   TorchModel model(spec.model());
   model->to(spec.device);
   const Tensor padding = spec.padding();
-  const auto output = [=]() mutable {
-    const torch::NoGradGuard no_grad;
-    model->eval();
-    return model->forward(spec.ids, padding);
-  };
+  const auto output = evaluated(model, spec.ids, padding);
   const bool pre = spec.config.norm_placement == NormPlacement::pre;
   Contender contender{output, output, pre ? "post-norm, the same work" : ""};
   if (!train) return contender;

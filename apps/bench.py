@@ -219,10 +219,12 @@ def measure(name, spec, arguments, folder):
                     far = difference(outputs, known, spec)
                     if not far <= tolerance:
                         reason = f"its answers are other ones: {far:.1e} apart"
+                        contender.end()
                 else:
                     contender.note = answer.removeprefix("other ")
+            if reason is None:
                 taken = statistics.median(contender.times(1 if "task" in spec else 3))
-                contender.count = max(1, min(200, round(SECONDS * 1000 / taken))) if "task" not in spec else 1
+                contender.count = 1 if "task" in spec else max(1, min(200, round(SECONDS * 1000 / taken)))
         except ChildProcessError as error:
             reason = str(error)
         if reason is None:
